@@ -1,0 +1,1 @@
+"""Durable tasks on Postgres: submit, write handlers, work. What is imported here is public, nothing else is."""
