@@ -1,0 +1,49 @@
+# `make help` lists the commands. Each sets up what it needs, says how long that takes, and is quick the second time.
+# Works from a path with a space: everything is named relative to this folder.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long check bench images clean setup
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+
+PY := .venv/bin/python
+LAB := PYTHONPATH=tools $(PY) -m lab
+PYTEST := $(PY) -m pytest
+CHECKED := worker operator tools tests examples benchmarks
+ARGS ?=
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo "  The first run builds Kubernetes' own programs (about 10 minutes on 2 cores); they are kept for later ones."
+
+demo: setup ## watch the main job on a real cluster: 2 minutes, once the tools are built
+	@PYTHONPATH=examples:tools $(PY) -m demo $(ARGS)
+
+test: setup ## every layer's tests: up to 10 minutes, once the tools are built; ARGS="-k word" goes to pytest
+	@$(LAB) tools
+	@$(PYTEST) -m "not deep" $(ARGS)
+
+test-long: setup ## the deep runs as well: about an hour
+	@$(LAB) tools
+	@$(PYTEST) $(ARGS)
+
+check: setup ## lint, format, types and import contracts: half a minute
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy $(wildcard $(CHECKED))
+	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
+
+bench: ## the figures, beside peers and the floor: about 15 minutes; writes benchmarks/results
+	@tools/bootstrap dev bench
+	@PYTHONPATH=tools $(PY) -m benchmarks $(ARGS)
+
+images: setup ## the container images from the Dockerfile: 2 minutes at first, seconds later
+	@$(LAB) images
+
+clean: ## stop what is left of a cluster, remove .venv and what was generated here
+	@if [ -x $(PY) ]; then $(LAB) down; fi
+	@rm -rf .venv .lab build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	@find worker operator tools tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+setup:
+	@tools/bootstrap
