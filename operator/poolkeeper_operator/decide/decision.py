@@ -1,0 +1,62 @@
+"""The answer of a scaling decision: a size, and the chain of reasons that led to it.
+
+Guarantees: wanted → limited → rate-limited → applied, each with its reason; the same value feeds status, Event, metric, the store and
+`poolkeeper pool explain`.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from poolkeeper_operator.decide.history import History
+from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One link of the chain: this reason took the size from one number to another (equal numbers: it held it)."""
+
+    reason: str
+    before: int
+    after: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a pool should be, in pods."""
+
+    wanted: int  # what its work asks for, at least scaling.min
+    reason: Want
+    limited: int  # after maximum, maxRunning, quotas and pods that cannot start
+    limited_by: LimitedBy
+    goal: int  # after windows and steps: the size to steer to; victims in excess of it are marked
+    applied: int  # what can be had without draining a busy pod: `goal`, or more while pods in excess still work
+    rate_limited_by: RateLimitedBy
+    replicas: int  # the size before
+    steps: tuple[Step, ...]
+    inputs: dict[str, Any]  # the numbers that it was made from, JSON-able
+    sentence: str  # the whole in one sentence
+    blind: bool  # made without a reading
+    history: History = field(repr=False)  # to be passed to the next decision
+
+    @property
+    def changes(self) -> bool:
+        """Whether the size should change."""
+        return self.applied != self.replicas
+
+    def as_record(self) -> dict[str, Any]:
+        """For status, store and metric: JSON-able, without the history."""
+        return {
+            "wanted": self.wanted,
+            "reason": str(self.reason),
+            "limited": self.limited,
+            "limitedBy": str(self.limited_by),
+            "goal": self.goal,
+            "applied": self.applied,
+            "rateLimitedBy": str(self.rate_limited_by),
+            "replicas": self.replicas,
+            "blind": self.blind,
+            "steps": [asdict(step) for step in self.steps],
+            "inputs": self.inputs,
+            "sentence": self.sentence,
+        }
