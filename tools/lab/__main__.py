@@ -1,5 +1,6 @@
 """`python -m lab COMMAND`: run the lab's parts by hand."""
 
+import os
 import signal
 import sys
 
@@ -29,6 +30,20 @@ def postgres(address: tuple[str, ...], port: int | None, *, no_fsync: bool) -> N
             signal.pause()
         except KeyboardInterrupt:
             sys.exit(0)
+
+
+@lab.command()
+@click.option("--image/--no-image", default=True, help="also what building container images needs")
+def tools(*, image: bool) -> None:
+    """Build and install all that demo and tests need; quick when it is there already."""
+    from lab import build, packages
+
+    sets = [packages.CONTROL_PLANE]
+    if os.geteuid() == 0:
+        sets += [packages.NODE, *([packages.IMAGE] if image else [])]
+    packages.install(sets, build.tell)
+    for folder in build.ensure():
+        print(folder)
 
 
 def main() -> None:

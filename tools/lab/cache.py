@@ -1,0 +1,63 @@
+"""The folder where built programs stay, so that another clone finds them.
+
+Guarantees that two processes never build the same thing at once (the second waits and says so), and that a build
+does not start on a disk too small for it. `POOLKEEPER_CACHE` moves the folder; nothing else of the user's is used.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from lab.errors import LabError
+
+GIB = 1 << 30
+Say = Callable[[str], None]
+
+
+def folder() -> Path:
+    """The cache folder; made when missing."""
+    named = os.environ.get("POOLKEEPER_CACHE")
+    path = Path(named).absolute() if named else Path.home() / ".cache" / "poolkeeper"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def key(parts: Iterable[bytes]) -> str:
+    """A short name for exactly this content; no two lists of parts that differ share one."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def lock(path: Path, what: str, say: Say) -> Iterator[None]:
+    """Hold the lock file `path`; says so when another process holds it and waits until that one ends."""
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            say(f"{what}: process {file.read().strip() or '?'} is at it; waiting for it to finish")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def require_space(path: Path, needed: int, what: str, *, free: int | None = None) -> None:
+    """Refuse to start what would fill the disk; sizes in bytes."""
+    available = shutil.disk_usage(path).free if free is None else free
+    if available < needed:
+        raise LabError(
+            f"{what} needs {needed / GIB:.1f} GiB in {path}, {available / GIB:.1f} GiB are free; "
+            "make room there, or set POOLKEEPER_CACHE to a folder on a larger disk"
+        )

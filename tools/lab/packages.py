@@ -1,0 +1,70 @@
+"""Programs from the distribution's packages.
+
+Guarantees that packages are installed only as root on Debian or Ubuntu, after naming them; elsewhere the error names
+what to install. Starts no service: packages that would are kept from it by the caller's choice of packages.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from lab.errors import LabError
+
+Say = Callable[[str], None]
+_SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+def find(program: str) -> str | None:
+    """Path of a program, also where the user's PATH leaves the system directories out."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_PATHS))
+    return shutil.which(program, path=path)
+
+
+def need(packages: Mapping[str, str], *, purpose: str, say: Say) -> None:
+    """Make the programs (keys) available, each from its Debian package (value)."""
+    missing = sorted({package for program, package in packages.items() if find(program) is None})
+    if not missing:
+        return
+    names = " ".join(missing)
+    if os.geteuid() != 0:
+        raise LabError(f"{purpose} needs the packages {names} and a root user; install them: apt-get install {names}")
+    if not is_debian():
+        raise LabError(
+            f"{purpose} needs {names} (Debian's names of the packages); install them with this system's package manager"
+        )
+    say(f"installing the packages {names} ({purpose}; about 20 s)")
+    _apt_get(["update"])
+    _apt_get(["install", "--yes", "--no-install-recommends", *missing])
+    if still := [program for program in packages if find(program) is None]:
+        raise LabError(f"{purpose}: {', '.join(still)} not found although {names} are installed")
+
+
+def is_debian() -> bool:
+    """Whether apt-get may be used here: Debian, Ubuntu or a system that calls itself like them."""
+    release = os_release()
+    return bool({"debian", "ubuntu"} & {release.get("ID"), *release.get("ID_LIKE", "").split()}) and bool(
+        find("apt-get")
+    )
+
+
+def os_release() -> dict[str, str]:
+    """The fields of /etc/os-release; empty where there is none."""
+    path = Path("/etc/os-release")
+    lines: Iterable[str] = path.read_text().splitlines() if path.exists() else ()
+    return {key: value.strip("\"'") for key, _, value in (line.partition("=") for line in lines) if value}
+
+
+def _apt_get(arguments: list[str]) -> None:
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+    )
+    if done.returncode != 0:
+        raise LabError(f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip()[-800:]}")
