@@ -1,0 +1,1 @@
+"""The process: kopf wiring, work queue, checks at start, health. Reconciling is level-triggered; kopf only informs."""

@@ -1,0 +1,57 @@
+"""How the process finds and trusts its API server: a kubeconfig if one is named, else the pod's service account.
+
+Guarantees that kopf and our own client use the same server and identity. Does not run exec plugins for kopf:
+whatever token the kubeconfig yields at login is used until the server refuses it, then asked for again.
+"""
+
+import os
+from pathlib import Path
+
+import kopf
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client import Configuration
+
+from poolkeeper_operator.runtime.failures import Misconfigured
+
+
+async def load(kubeconfig: str | None) -> Configuration:
+    """The client configuration: `kubeconfig`, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
+    found = kubeconfig or os.environ.get("KUBECONFIG")
+    settings = Configuration()
+    settings.retries = 0  # the work queue retries, with back-off
+    default = _home_config()
+    try:
+        if found:
+            await kube_config.load_kube_config(found, client_configuration=settings, persist_config=False)
+        elif "KUBERNETES_SERVICE_HOST" in os.environ:
+            kube_config.load_incluster_config(client_configuration=settings)
+        elif default:
+            await kube_config.load_kube_config(str(default), client_configuration=settings, persist_config=False)
+        else:
+            raise Misconfigured(
+                "no Kubernetes API server: not in a pod, and neither --kubeconfig, $KUBECONFIG nor ~/.kube/config is there"
+            )
+    except kube_config.ConfigException as error:
+        raise Misconfigured(f"kubeconfig {found or default}: {error}") from error
+    return settings
+
+
+def _home_config() -> Path | None:
+    path = Path("~/.kube/config").expanduser()
+    return path if path.exists() else None
+
+
+async def connection(settings: Configuration) -> kopf.ConnectionInfo:
+    """The same server and identity in kopf's terms; the token is read anew, as the file may have been rotated."""
+    token = await settings.get_api_key_with_prefix("BearerToken", alias="authorization")
+    scheme, _, secret = (token or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=settings.host,
+        ca_path=settings.ssl_ca_cert,
+        ca_data=settings.ca_cert_data,
+        insecure=not settings.verify_ssl,
+        scheme=scheme.capitalize() if secret else None,
+        token=secret or token,
+        certificate_path=settings.cert_file,
+        private_key_path=settings.key_file,
+    )
