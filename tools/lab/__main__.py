@@ -38,10 +38,11 @@ def tools(*, image: bool) -> None:
     """Build and install all that demo and tests need; quick when it is there already."""
     from lab import build, packages
 
-    sets = [packages.CONTROL_PLANE]
+    packages.need(packages.CONTROL_PLANE, purpose="a control plane", say=build.tell)
     if os.geteuid() == 0:
-        sets += [packages.NODE, *([packages.IMAGE] if image else [])]
-    packages.install(sets, build.tell)
+        packages.need(packages.NODE, purpose="a node", say=build.tell)
+        if image:
+            packages.need(packages.IMAGE, purpose="container images", say=build.tell)
     for folder in build.ensure():
         print(folder)
 

@@ -14,10 +14,27 @@ from lab.errors import LabError
 
 Say = Callable[[str], None]
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+_CNI_PATHS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
+
+# program -> Debian's package
+CONTROL_PLANE = {"openssl": "openssl"}
+NODE = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "cni/bridge": "containernetworking-plugins",
+    "cni/host-local": "containernetworking-plugins",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "umount": "mount",
+}
+IMAGE = {"buildah": "buildah", "debootstrap": "debootstrap"}
 
 
 def find(program: str) -> str | None:
-    """Path of a program, also where the user's PATH leaves the system directories out."""
+    """Path of a program, also where the user's PATH leaves the system directories out; `cni/x`: a CNI plugin."""
+    if program.startswith("cni/"):
+        return shutil.which(program.removeprefix("cni/"), path=os.pathsep.join(_CNI_PATHS))
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SYSTEM_PATHS))
     return shutil.which(program, path=path)
 
@@ -39,6 +56,15 @@ def need(packages: Mapping[str, str], *, purpose: str, say: Say) -> None:
     _apt_get(["install", "--yes", "--no-install-recommends", *missing])
     if still := [program for program in packages if find(program) is None]:
         raise LabError(f"{purpose}: {', '.join(still)} not found although {names} are installed")
+
+
+def require(program: str) -> str:
+    """Path of a program, or an error that names its package."""
+    found = find(program)
+    if found is None:
+        package = {**CONTROL_PLANE, **NODE, **IMAGE}.get(program, program)
+        raise LabError(f"no {program} here; install the package {package} (Debian's name), or run: python -m lab tools")
+    return found
 
 
 def is_debian() -> bool:
