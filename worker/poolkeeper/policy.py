@@ -1,0 +1,248 @@
+"""The policy of one queue: TaskQueue.spec without what only Kubernetes needs, so that `poolkeeper queue apply` works without it.
+
+Guarantees: every field is honoured by the store; unknown fields are refused, never dropped; `to_store()` is the value that
+`poolkeeper.apply_policy` takes. Bounds here are those of the store; the TaskQueue resource narrows some of them.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from poolkeeper.durations import Between, Duration, Size, parse_duration, parse_size
+
+TASK_TYPE_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$"
+TaskType = Annotated[str, Field(min_length=1, max_length=100, pattern=TASK_TYPE_PATTERN)]
+
+# Fields of a TaskQueue's spec that say where the policy applies and not what it is.
+NOT_POLICY = frozenset({"databaseRef", "deletionPolicy"})
+
+
+class PolicyError(ValueError):
+    """A policy that cannot be read; the message names each field and the remedy."""
+
+
+class PolicyModel(BaseModel):
+    """Frozen, camelCase outside, and strict about names: a misspelt limit must not mean "no limit"."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class WakeUp(StrEnum):
+    """How workers hear of new tasks."""
+
+    NOTIFY = "Notify"
+    POLL = "Poll"
+
+
+def rule(cel: str, message: str) -> dict[str, Any]:
+    """A CEL rule on a whole object, for `ConfigDict(json_schema_extra=…)`."""
+    return {"x-kubernetes-validations": [{"rule": cel, "message": message}]}
+
+
+class Backoff(PolicyModel):
+    """When a failed task is tried again: full jitter below initial times factor to the power of failures, never above max."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            "duration(has(self.initial) ? self.initial : '1s') <= duration(has(self.max) ? self.max : '10m')",
+            "backoff.initial must not be longer than backoff.max; lower initial or raise max (defaults 1s and 10m)",
+        )
+    )
+
+    initial: Annotated[Duration, Between("1ms", "24h")] = Field(
+        parse_duration("1s"), description="Upper bound of the delay after the first failure."
+    )
+    max: Annotated[Duration, Between("1ms", "168h")] = Field(
+        parse_duration("10m"), description="Upper bound of every delay."
+    )
+    factor_percent: int = Field(
+        200, ge=100, le=1000, description="Growth of the delay per failure, in percent; 200 doubles it."
+    )
+    max_elapsed: Annotated[Duration, Between("1s", "8760h")] | None = Field(
+        None,
+        description="A task that fails later than this after its submission becomes a dead letter. Absent: no such bound.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.initial > self.max:
+            message = "backoff.initial must not be longer than backoff.max; lower initial or raise max"
+            raise ValueError(message)
+        return self
+
+
+class Priority(PolicyModel):
+    """Which of a tenant's tasks goes first: the higher number."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            "(has(self.min) ? self.min : 0) <= (has(self.default) ? self.default : 4) "
+            "&& (has(self.default) ? self.default : 4) <= (has(self.max) ? self.max : 9)",
+            "priority must satisfy min <= default <= max; set all three (defaults 0, 4 and 9)",
+        )
+    )
+
+    min: int = Field(0, ge=0, le=100, description="The lowest priority that a task may ask for.")
+    max: int = Field(9, ge=0, le=100, description="The highest priority that a task may ask for.")
+    default: int = Field(4, ge=0, le=100, description="Priority of a task that asks for none.")
+    age_every: Annotated[Duration, Between("1s", "168h")] = Field(
+        parse_duration("5m"),
+        description="A waiting task rises by one step per this time, so that the lowest priority still runs.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.default <= self.max:
+            message = "priority must satisfy min <= default <= max; set all three"
+            raise ValueError(message)
+        return self
+
+
+class Admission(PolicyModel):
+    """What submit accepts."""
+
+    max_payload_size: Annotated[Size, Between("1", "8Mi")] = Field(
+        parse_size("64Ki"), description="Largest payload; a larger one is refused with payload_too_large."
+    )
+
+
+class Concurrency(PolicyModel):
+    """How many tasks of the queue run at once, in all pools together."""
+
+    max: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Most tasks of this queue that run at once, exact at the claim. Absent: no such bound.",
+    )
+
+
+class Checkpoint(PolicyModel):
+    """Bounds on checkpoints."""
+
+    max_size: Annotated[Size, Between("1", "1Mi")] = Field(
+        parse_size("64Ki"),
+        description="Largest checkpoint; a larger one is refused with checkpoint_too_large and the previous one stays.",
+    )
+    max_per_second: int = Field(
+        10,
+        ge=1,
+        le=1000,
+        description="Checkpoints per second and task that are written; beyond it the newest is kept until it may be written.",
+    )
+
+
+class DeadLetter(PolicyModel):
+    """Who hears of a task on which automatic recovery has stopped."""
+
+    owner: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        description="Who looks after dead letters of this queue; without it the queue is not Ready (NoOwner).",
+    )
+    runbook_url: str | None = Field(
+        None,
+        alias="runbookURL",
+        min_length=1,
+        max_length=2000,
+        pattern="^https?://",
+        description="What to do about one; shown with each dead letter. Without it the queue is not Ready (NoOwner).",
+    )
+
+
+class QueuePolicy(PolicyModel):
+    """All settings of one queue; absent ones have the documented default."""
+
+    visibility_timeout: Annotated[Duration, Between("500ms", "1h")] = Field(
+        parse_duration("15s"),
+        description="Length of a lease. A worker that has not renewed for this long is taken for dead and its tasks are given to others.",
+    )
+    max_age: Annotated[Duration, Between("1s", "8760h")] | None = Field(
+        None,
+        description="A task that has not started this long after it was due becomes a dead letter (max_age). Absent: none.",
+    )
+    max_deliveries: int = Field(
+        5, ge=1, le=100, description="Deliveries that may fail or expire before the task becomes a dead letter."
+    )
+    max_hand_backs: int = Field(
+        20,
+        ge=1,
+        le=10_000,
+        description="Times that a task may be handed back by draining workers before that costs a delivery.",
+    )
+    max_snoozes: int = Field(
+        100, ge=1, le=1_000_000, description="Times that a task may put itself off before it becomes a dead letter."
+    )
+    task_types: tuple[TaskType, ...] = Field(
+        (),
+        max_length=100,
+        description="Types that submit accepts; others are refused with unknown_type. Absent or empty: any.",
+    )
+    wake_up: WakeUp = Field(
+        WakeUp.NOTIFY,
+        description="Notify: workers are woken when a task is submitted. Poll: they look on their own, and submit stays free of NOTIFY.",
+    )
+    backoff: Backoff = Field(Backoff(), description="When a failed task is tried again.")
+    priority: Priority = Field(Priority(), description="Which of a tenant's tasks goes first.")
+    admission: Admission = Field(Admission(), description="What submit accepts.")
+    concurrency: Concurrency = Field(Concurrency(), description="How many tasks of the queue run at once.")
+    checkpoint: Checkpoint = Field(Checkpoint(), description="Bounds on checkpoints.")
+    dead_letter: DeadLetter = Field(
+        DeadLetter(), description="Who hears of tasks on which automatic recovery has stopped."
+    )
+    paused: bool = Field(
+        default=False,
+        description="True: submit refuses with queue_paused and nothing is claimed; what runs goes on.",
+    )
+
+    def to_store(self) -> dict[str, Any]:
+        """The policy as `apply_policy` takes it: snake_case keys, seconds and bytes."""
+        elapsed, age = self.backoff.max_elapsed, self.max_age
+        return {
+            "visibility_timeout_seconds": self.visibility_timeout.total_seconds(),
+            "max_age_seconds": None if age is None else age.total_seconds(),
+            "max_deliveries": self.max_deliveries,
+            "max_hand_backs": self.max_hand_backs,
+            "max_snoozes": self.max_snoozes,
+            "task_types": list(self.task_types),
+            "wake_up": self.wake_up.lower(),
+            "backoff_initial_seconds": self.backoff.initial.total_seconds(),
+            "backoff_max_seconds": self.backoff.max.total_seconds(),
+            "backoff_factor_percent": self.backoff.factor_percent,
+            "backoff_max_elapsed_seconds": None if elapsed is None else elapsed.total_seconds(),
+            "priority_min": self.priority.min,
+            "priority_max": self.priority.max,
+            "priority_default": self.priority.default,
+            "priority_age_seconds": self.priority.age_every.total_seconds(),
+            "max_payload_bytes": self.admission.max_payload_size,
+            "concurrency_max": self.concurrency.max,
+            "checkpoint_max_bytes": self.checkpoint.max_size,
+            "checkpoint_max_per_second": self.checkpoint.max_per_second,
+            "dead_letter_owner": self.dead_letter.owner,
+            "dead_letter_runbook": self.dead_letter.runbook_url,
+            "paused": self.paused,
+        }
+
+
+def read_policy(spec: Mapping[str, Any], *, what: str) -> QueuePolicy:
+    """Read a TaskQueue's spec (or the same without Kubernetes); `what` names it in the error: 'queue "agents" in file q.yaml'."""
+    policy = {key: value for key, value in spec.items() if key not in NOT_POLICY}
+    try:
+        return QueuePolicy.model_validate(policy)
+    except ValidationError as error:
+        faults = "; ".join(fault(e["loc"], e["msg"]) for e in error.errors())
+        message = f"{what}: {faults}"
+        raise PolicyError(message) from error
+
+
+def fault(where: tuple[int | str, ...], message: str) -> str:
+    """One fault of a validation as "spec.backoff.max: …"."""
+    path = "spec" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
+    text = message.removeprefix("Value error, ")
+    if text == "Extra inputs are not permitted":
+        text = "there is no such field; check its spelling or remove it"
+    return f"{path}: {text}"
