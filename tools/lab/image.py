@@ -1,0 +1,113 @@
+"""The images of the pods in demo and tests, built from the project's Dockerfile.
+
+Guarantees that what the archives hold is exactly what the sources, pins, Dockerfile and base image of this moment
+make: they are named by a hash of all of them, so a second call takes well under a second. No registry is asked for
+an image unless POOLKEEPER_BASE_IMAGE names one there. Needs root, and says so.
+"""
+
+import json
+import os
+import re
+import shutil
+import tarfile
+from pathlib import Path
+
+from lab import cache
+from lab.base_image import Base, base_image
+from lab.build import tell
+from lab.buildah import Storage
+from lab.wheels import ROOT, Wheels, build_into, wheels
+
+WORKER = "localhost/poolkeeper-worker:dev"
+OPERATOR = "localhost/poolkeeper-operator:dev"
+_BASE = "localhost/poolkeeper-base:dev"
+_KEPT = 3  # archives per image: other checkouts may be at other commits
+
+
+def build_images(say: cache.Say = tell) -> list[Path]:
+    """Archives of the worker's and the operator's image, built when something in them changed."""
+    with cache.lock(_folder() / "lock", "images", say):
+        base = _base(say)
+        parts = wheels(base.python, say)
+        recipe = [(ROOT / name).read_bytes() for name in ("Dockerfile", ".dockerignore")]
+        key = cache.key((str(base.source).encode(), parts.key.encode(), *recipe))
+        archives = {WORKER: _archive(WORKER, key), OPERATOR: _archive(OPERATOR, key)}
+        if any(not archive.exists() for archive in archives.values()):
+            say("images: building worker and operator from the Dockerfile (about 40 s)")
+            _build(archives, base, parts, say)
+        for tag, archive in archives.items():
+            _keep(tag, archive)
+    return list(archives.values())
+
+
+def build_app_image(context: Path, tag: str, say: cache.Say = tell) -> Path:
+    """Archive of an image whose Dockerfile in `context` starts from the worker's image, as users make theirs."""
+    worker = build_images(say)[0]
+    files = sorted(path for path in context.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    content = (part for path in files for part in (str(path.relative_to(context)).encode(), path.read_bytes()))
+    archive = _archive(tag, cache.key((worker.name.encode(), *content)))
+    with cache.lock(_folder() / "lock", "images", say):
+        if not archive.exists():
+            say(f"images: building {tag} on the worker's image (about 10 s)")
+            with Storage(_folder(), say) as storage:
+                storage.load(worker)
+                storage.build(context, tag)
+                storage.save(tag, archive)
+        _keep(tag, archive)
+    return archive
+
+
+def image_id(archive: Path) -> str:
+    """The image's id, as the status of a pod's container shows it."""
+    with tarfile.open(archive) as tar:
+        member = tar.extractfile("manifest.json")
+        config: str = json.load(member)[0]["Config"] if member else ""
+    return f"sha256:{config.removesuffix('.json')}"
+
+
+def _build(archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say) -> None:
+    with Storage(_folder(), say) as storage:
+        context = storage.work / "context"
+        shutil.copytree(parts.dependencies, context / "dist" / "wheels")
+        build_into(context / "dist" / "wheels")
+        for name in ("Dockerfile", ".dockerignore"):
+            shutil.copy(ROOT / name, context)
+        if isinstance(base.source, Path):
+            storage.load(base.source)
+        arguments = {"BASE_IMAGE": _BASE if isinstance(base.source, Path) else base.source}
+        for tag, archive in archives.items():
+            target = tag.removeprefix("localhost/poolkeeper-").partition(":")[0]
+            storage.build(context, tag, target=target, arguments=arguments)
+            storage.save(tag, archive)
+            say(f"images: {tag}, {archive.stat().st_size >> 20} MiB")
+
+
+def _base(say: cache.Say) -> Base:
+    named = os.environ.get("POOLKEEPER_BASE_IMAGE")
+    if not named:
+        return base_image(_BASE, say)
+    with Storage(_folder(), say) as storage:
+        python = storage.ask(named, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    return Base(named, python)
+
+
+def _folder() -> Path:
+    path = cache.folder() / "images"
+    path.mkdir(exist_ok=True)
+    return path
+
+
+def _archive(tag: str, key: str) -> Path:
+    return _folder() / f"{_slug(tag)}-{key}.tar"
+
+
+def _keep(tag: str, archive: Path) -> None:
+    """Drop all but the latest archives of this image; the one just asked for counts as the latest."""
+    archive.touch()
+    known = sorted(_folder().glob(f"{_slug(tag)}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in known[_KEPT:]:
+        old.unlink(missing_ok=True)
+
+
+def _slug(tag: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "_", tag.removeprefix("localhost/").lower())
