@@ -1,12 +1,18 @@
 """`python -m lab COMMAND`: run the lab's parts by hand."""
 
+import json
 import os
 import signal
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from lab.errors import LabError
+
+if TYPE_CHECKING:
+    from lab.cluster import LocalCluster
 
 
 @click.group(help=__doc__)
@@ -45,6 +51,64 @@ def tools(*, image: bool) -> None:
             packages.need(packages.IMAGE, purpose="container images", say=build.tell)
     for folder in build.ensure():
         print(folder)
+
+
+@lab.command()
+@click.option("--node", is_flag=True, help="also a real node, which runs pods (root on Linux)")
+@click.option("--audit", is_flag=True, help="also the API server's record of all writes")
+@click.option("--image", "images", type=click.Path(exists=True, path_type=Path), multiple=True, help="an image archive")
+def up(images: tuple[Path, ...], *, node: bool, audit: bool) -> None:
+    """Bring a cluster up until `down`; prints the path of its kubeconfig."""
+    from lab import cluster
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is taken down
+    why_not = cluster.why_no_node() if node else None
+    if why_not:
+        print(f"control plane only: {why_not}. Left out: {cluster.NO_NODE}", file=sys.stderr)
+    print(_dev().up(node=node and not why_not, audit=audit, images=images).kubeconfig)
+
+
+@lab.command()
+def down() -> None:
+    """Take the cluster of `up` down, and whatever killed test runs left."""
+    from lab import build, cluster
+
+    _dev().down()
+    cluster.take_down_orphans(build.tell)
+
+
+@lab.command()
+def status() -> None:
+    """Processes of the cluster of `up`, with memory and CPU time, as JSON."""
+    print(json.dumps(_dev().status(), indent=1))
+
+
+@lab.command()
+def kubeconfig() -> None:
+    """Path of the kubeconfig of the cluster of `up`."""
+    print(_dev().kubeconfig)
+
+
+@lab.command()
+@click.argument("archives", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
+def load(archives: tuple[Path, ...]) -> None:
+    """Import image archives into the node of the cluster of `up`."""
+    _dev().load(*archives)
+
+
+def _dev() -> "LocalCluster":
+    from lab.cluster import LocalCluster
+
+    return LocalCluster("dev", owned=False)
+
+
+@lab.command()
+def images() -> None:
+    """Build the container images from the Dockerfile; quick when nothing in them changed."""
+    from lab.image import build_images
+
+    for archive in build_images():
+        print(archive)
 
 
 def main() -> None:
