@@ -1,0 +1,121 @@
+"""ProviderQuota: what an upstream allows, and who may use how much of it.
+
+Guarantees (O4): there is no way to write "unlimited"; nothing less than one is accepted; to stop a provider there is `suspended`.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from poolkeeper.policy import rule
+from poolkeeper_operator.resources.parts import Conditions, Model, Name, PoolName, Rule, StatusModel, map_list
+
+SELECTOR_RULE = "allowedNamespaces.selector goes with from: Selector, and only with it; add the selector or change from"
+
+
+class Limits(Model):
+    """What the provider allows to all its users together."""
+
+    concurrent_calls: Annotated[
+        int,
+        Field(le=1_000_000),
+        Rule("self >= 1", "must be at least 1; to stop a provider set suspended: true", lambda calls: calls >= 1),
+    ] = Field(description="Calls in flight at once.")
+
+
+class From(StrEnum):
+    """Which namespaces may refer to the quota."""
+
+    SAME = "Same"
+    ALL = "All"
+    SELECTOR = "Selector"
+
+
+class NamespaceSelector(Model):
+    """Namespaces by their labels."""
+
+    match_labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(min_length=1, max_length=20)] = (
+        Field(description="All of these labels must be on the namespace.")
+    )
+
+
+class AllowedNamespaces(Model):
+    """Whose pools may use the quota."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule("has(self.selector) == (has(self.from) && self.from == 'Selector')", SELECTOR_RULE)
+    )
+
+    from_: From = Field(
+        From.SAME, alias="from", description="Same: this namespace. All: every one. Selector: those that match."
+    )
+    selector: NamespaceSelector | None = Field(None, description="Namespaces by their labels, with from: Selector.")
+
+    @model_validator(mode="after")
+    def _selector_with_from(self) -> Self:
+        if (self.selector is not None) != (self.from_ is From.SELECTOR):
+            raise ValueError(SELECTOR_RULE)
+        return self
+
+
+class PoolShare(Model):
+    """The weight of one pool."""
+
+    namespace: Name = Field(description="The pool's namespace.")
+    name: PoolName = Field(description="The pool's name.")
+    weight: int = Field(1, ge=1, le=1000, description="Its weight against the others; a pool that is not listed has 1.")
+
+
+class Shares(Model):
+    """How the quota is divided when there is not enough for all."""
+
+    pools: tuple[PoolShare, ...] = Field(
+        (), max_length=200, description="Weights of pools.", json_schema_extra=map_list("namespace", "name")
+    )
+
+
+class ProviderQuotaSpec(Model):
+    """What a provider allows."""
+
+    limits: Limits = Field(description="What the provider allows to all its users together.")
+    suspended: bool = Field(
+        default=False, description="True: no pool starts a task that uses the provider; what runs goes on."
+    )
+    allowed_namespaces: AllowedNamespaces = Field(
+        AllowedNamespaces(), description="Whose pools may use it. Absent: this namespace's."
+    )
+    shares: Shares = Field(Shares(), description="How it is divided when there is not enough for all.")
+
+
+class Calls(StatusModel):
+    """A number of calls."""
+
+    concurrent_calls: int = Field(description="Calls in flight at once.")
+
+
+class EffectiveCalls(StatusModel):
+    """What is divided now."""
+
+    concurrent_calls: int = Field(description="Calls in flight at once.")
+    reason: str | None = Field(None, max_length=1024, description="Why it is less than the limit, if it is.")
+
+
+class GrantedPool(StatusModel):
+    """What one pool has of it."""
+
+    namespace: str = Field(max_length=63, description="The pool's namespace.")
+    name: str = Field(max_length=63, description="The pool's name.")
+    share: Calls = Field(description="Its share.")
+
+
+class ProviderQuotaStatus(StatusModel):
+    """Who has how much of it."""
+
+    observed_generation: int | None = Field(None, description="The generation that this status is about.")
+    effective: EffectiveCalls | None = Field(None, description="What is divided now.")
+    used: Calls | None = Field(None, description="What running tasks declare to use, by their pools' perTask.")
+    pools: tuple[GrantedPool, ...] = Field(
+        (), max_length=1000, description="Shares of the pools.", json_schema_extra=map_list("namespace", "name")
+    )
+    conditions: Conditions = ()
