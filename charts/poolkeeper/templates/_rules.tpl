@@ -1,0 +1,50 @@
+{{/*
+The operator's rights, as runtime/rights.py lists them with the reason for each; a test compares the two.
+Secrets: `get` by name only, never list or watch.
+*/}}
+{{- define "poolkeeper.rules" -}}
+- apiGroups: [poolkeeper.dev]
+  resources: [databases, taskqueues, workerpools, providerquotas]
+  verbs: [get, list, watch]
+- apiGroups: [poolkeeper.dev]
+  resources: [databases/status, taskqueues/status, workerpools/status, providerquotas/status]
+  verbs: [patch]
+- apiGroups: [poolkeeper.dev]
+  resources: [workerpools]
+  verbs: [patch]
+- apiGroups: [poolkeeper.dev]
+  resources: [workerpools/finalizers]
+  verbs: [update]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, patch]
+- apiGroups: [""]
+  resources: [serviceaccounts]
+  verbs: [get, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get]
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+{{- end }}
+
+{{/* What is cluster-wide even when the operator keeps single namespaces: who the cluster is, which schemas it has. */}}
+{{- define "poolkeeper.clusterRules" -}}
+- apiGroups: [""]
+  resources: [namespaces]
+  resourceNames: [kube-system]
+  verbs: [get]
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  verbs: [get]
+{{- end }}
