@@ -71,10 +71,10 @@ def up(images: tuple[Path, ...], *, node: bool, audit: bool) -> None:
 @lab.command()
 def down() -> None:
     """Take the cluster of `up` down, and whatever killed test runs left."""
-    from lab import build, cluster
+    from lab import build, teardown
 
     _dev().down()
-    cluster.take_down_orphans(build.tell)
+    teardown.take_down_orphans(build.tell)
 
 
 @lab.command()

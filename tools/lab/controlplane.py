@@ -8,11 +8,13 @@ import http.client
 import ipaddress
 import json
 import ssl
+import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lab.errors import LabError
 from lab.network import free_ports
 from lab.pki import Authority
 from lab.state import State
@@ -187,8 +189,12 @@ def api_get(server: str, pki: Path, path: str) -> str:
 
 def _get(url: str, *handlers: urllib.request.BaseHandler) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), *handlers)  # never through a proxy
-    with opener.open(url, timeout=5) as answer:
-        return str(answer.read().decode())
+    try:
+        with opener.open(url, timeout=5) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as refused:
+        with refused:
+            raise LabError(f"{url}: {refused.code} {refused.reason}") from None
 
 
 def _healthy(port: int) -> bool:
