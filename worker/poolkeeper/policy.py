@@ -37,9 +37,14 @@ class WakeUp(StrEnum):
     POLL = "Poll"
 
 
+def rules(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules on a whole object, each with its message, for `ConfigDict(json_schema_extra=…)`."""
+    return {"x-kubernetes-validations": [{"rule": cel, "message": message} for cel, message in pairs]}
+
+
 def rule(cel: str, message: str) -> dict[str, Any]:
-    """A CEL rule on a whole object, for `ConfigDict(json_schema_extra=…)`."""
-    return {"x-kubernetes-validations": [{"rule": cel, "message": message}]}
+    """One CEL rule on a whole object."""
+    return rules((cel, message))
 
 
 class Backoff(PolicyModel):

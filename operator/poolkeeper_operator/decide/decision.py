@@ -21,6 +21,19 @@ class Step:
     sentence: str
 
 
+@dataclass(slots=True)
+class Chain:
+    """A size on its way to a decision, and the steps that it took; the one mutable value here, local to one decision."""
+
+    pods: int
+    steps: list[Step] = field(default_factory=list)
+
+    def to(self, pods: int, reason: str, sentence: str) -> None:
+        """Take the size from what it is to `pods`, because of `reason`."""
+        self.steps.append(Step(str(reason), self.pods, pods, sentence))
+        self.pods = pods
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What a pool should be, in pods."""

@@ -61,8 +61,8 @@ class Cap:
 class Signals:
     """One successful reading of a pool's queues, sessions and pods, taken together.
 
-    Tasks that the pool could not run now do not count as runnable: other task types, paused queues, scheduled, backing off,
-    waiting. Tasks that wait only for one of the pool's own limits (quota, maxRunning) do.
+    Tasks that the pool could not run now do not count as runnable: other task types, paused queues, queues at their own concurrency
+    limit, scheduled, backing off, waiting. Tasks that wait only for one of the pool's own limits (quota, maxRunning) do.
     """
 
     read_at: datetime  # when the reading was taken, operator's clock (`now` of decide minus this = staleness)
@@ -72,7 +72,7 @@ class Signals:
     suspects: int = 0  # tasks that wait for an isolated run
     running: int = 0  # leases of this pool (PoolStats.running)
     busy: int = 0  # busy slots that its sessions report; the larger of running and busy counts
-    busy_pods: int = 0  # pods with at least one busy slot, marked ones included
+    busy_pods: int = 0  # pods with at least one busy slot; marked ones count, terminating ones do not
     replicas: int = 0  # spec.replicas of the Deployment now (0 when it does not exist)
     ready_pods: int = 0  # pods with a live session that may claim (not marked, not terminating)
     starting_pods: int = 0  # pods of the present template that have no session yet and no failure

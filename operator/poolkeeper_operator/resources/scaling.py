@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from poolkeeper.durations import Between, Duration, parse_duration
-from poolkeeper.policy import rule
+from poolkeeper.policy import rule, rules
 from poolkeeper_operator.decide.grace import GracePolicy
 from poolkeeper_operator.decide.signals import StepPolicy
 from poolkeeper_operator.resources.parts import IntOrPercent, Model, Rule, is_zero
@@ -113,9 +113,17 @@ class Drain(Model):
     """How long a pod may take to finish its tasks when it goes."""
 
     model_config = ConfigDict(
-        json_schema_extra=rule(
-            "duration(has(self.minGrace) ? self.minGrace : '30s') <= duration(has(self.maxGrace) ? self.maxGrace : '30m')",
-            GRACE_BOUNDS,
+        json_schema_extra=rules(
+            (
+                "duration(has(self.minGrace) ? self.minGrace : '30s') "
+                "<= duration(has(self.maxGrace) ? self.maxGrace : '30m')",
+                GRACE_BOUNDS,
+            ),
+            (
+                "duration(has(self.maxGrace) ? self.maxGrace : '30m') > duration(has(self.preStop) ? self.preStop : '0s') "
+                "+ duration(has(self.handBackMargin) ? self.handBackMargin : '5s')",
+                NO_TIME,
+            ),
         )
     )
 
@@ -139,6 +147,8 @@ class Drain(Model):
     def _ordered(self) -> Self:
         if self.min_grace > self.max_grace:
             raise ValueError(GRACE_BOUNDS)
+        if self.max_grace <= self.pre_stop + self.hand_back_margin:
+            raise ValueError(NO_TIME)
         return self
 
     def policy(self) -> GracePolicy:
