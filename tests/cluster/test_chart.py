@@ -1,0 +1,191 @@
+"""The chart as rendered: least privilege, hardened, nonsense refused. Needs helm, no cluster."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lab import build
+from poolkeeper_operator.runtime.rights import RIGHTS
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "charts" / "poolkeeper"
+COMMITTED = Path(__file__).with_name("rbac.txt")
+
+Object = dict[str, Any]
+
+
+def helm(*argv: str) -> tuple[int, str]:
+    (programs,) = build.ensure([build.HELM])
+    done = subprocess.run([programs / "helm", *argv], capture_output=True, text=True, check=False, cwd=ROOT)
+    return done.returncode, done.stdout + done.stderr
+
+
+def template(*settings: str) -> list[Object]:
+    flags = [part for setting in settings for part in ("--set", setting)]
+    status, said = helm("template", "poolkeeper", "charts/poolkeeper", "--namespace", "pk-system", *flags)
+    assert status == 0, said
+    return [found for found in yaml.safe_load_all(said) if found]
+
+
+def of_kind(kind: str, objects: list[Object]) -> list[Object]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def granted(rules: list[Object]) -> set[str]:
+    """One line per verb on a resource, with the object's name where only one is meant."""
+    return {
+        f"{verb} {resource}{'.' + group if group else ''}{' ' + name if name else ''}"
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+def needed(*, cluster: bool | None = None) -> set[str]:
+    """The operator's own list in the same form; `cluster`: only what is (not) cluster-wide in any case."""
+    return granted(
+        [
+            {
+                "apiGroups": [right.group],
+                "resources": [right.resource],
+                "verbs": right.verbs,
+                "resourceNames": [right.name or ""],
+            }
+            for right in RIGHTS
+            if cluster is None or right.cluster is cluster
+        ]
+    )
+
+
+def container(objects: list[Object]) -> Object:
+    (deployment,) = of_kind("Deployment", objects)
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_lint_is_content_with_the_defaults() -> None:
+    """A6."""
+    status, said = helm("lint", "--strict", "charts/poolkeeper")
+    assert status == 0, said
+
+
+def test_the_role_grants_exactly_what_the_operator_needs() -> None:
+    """O31: the chart, the operator's own list with its reasons, and the list that reviewers see are the same."""
+    (role,) = of_kind("ClusterRole", template())
+    committed = [line for line in COMMITTED.read_text().splitlines() if not line.startswith("#")]
+    assert sorted(granted(role["rules"])) == sorted(needed())
+    assert sorted(granted(role["rules"])) == committed
+
+
+def test_no_right_reaches_beyond_a_named_secret() -> None:
+    """O31: secrets by get only; no wildcards; nothing that could raise the operator's own rights."""
+    (role,) = of_kind("ClusterRole", template())
+    rights = granted(role["rules"])
+    assert [right for right in rights if right.endswith(" secrets")] == ["get secrets"]
+    assert [right for right in rights if "*" in right or "rbac." in right] == []
+    assert {right.split()[0] for right in rights} <= {"get", "list", "watch", "create", "patch", "update"}
+
+
+def test_single_namespaces_are_kept_through_roles() -> None:
+    """O31: with watchNamespaces nothing but the schema check and the cluster's identity is cluster-wide."""
+    objects = template("watchNamespaces={team-a,team-b}")
+    (cluster_role,) = of_kind("ClusterRole", objects)
+    roles = {role["metadata"]["namespace"]: role for role in of_kind("Role", objects)}
+    assert granted(cluster_role["rules"]) == needed(cluster=True)
+    assert set(roles) == {"team-a", "team-b"}
+    assert all(granted(role["rules"]) == needed(cluster=False) for role in roles.values())
+    assert len(of_kind("RoleBinding", objects)) == 2
+
+
+def test_every_binding_names_the_account_of_the_operator() -> None:
+    objects = template("watchNamespaces={team-a}", "serviceAccount.create=false", "serviceAccount.name=mine")
+    bindings = of_kind("ClusterRoleBinding", objects) + of_kind("RoleBinding", objects)
+    (deployment,) = of_kind("Deployment", objects)
+    assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == "mine"
+    assert of_kind("ServiceAccount", objects) == []
+    assert [each["subjects"] for each in bindings] == 2 * [
+        [{"kind": "ServiceAccount", "name": "mine", "namespace": "pk-system"}]
+    ]
+
+
+def test_the_operator_is_hardened() -> None:
+    """O6: the operator asks of itself what it asks of workers."""
+    (deployment,) = of_kind("Deployment", template())
+    pod = deployment["spec"]["template"]["spec"]
+    found = container([deployment])
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert found["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert found["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert found["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert found["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert found["livenessProbe"]["terminationGracePeriodSeconds"] < pod["terminationGracePeriodSeconds"]
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]["type"]) == (1, "Recreate")
+
+
+def test_images_are_named_by_digest_where_one_is_given() -> None:
+    digest = "sha256:" + "0a" * 32
+    assert container(template())["image"] == "localhost/poolkeeper-operator:0.1.0"
+    assert container(template("image.tag=dev"))["image"] == "localhost/poolkeeper-operator:dev"
+    settings = ("image.repository=registry.example:5000/team/operator", "image.tag=dev", f"image.digest={digest}")
+    assert container(template(*settings))["image"] == f"registry.example:5000/team/operator@{digest}"
+
+
+def test_the_definitions_stay_when_the_release_goes() -> None:
+    """A6: rendered as generated, plus the policy that keeps them; `crds.install=false` leaves them out."""
+    rendered = {crd["metadata"]["name"]: crd for crd in of_kind("CustomResourceDefinition", template())}
+    generated = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    for crd in generated:
+        crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
+    assert rendered == {crd["metadata"]["name"]: crd for crd in generated}
+    assert of_kind("CustomResourceDefinition", template("crds.install=false")) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("replicas=3", "additional properties 'replicas' not allowed"),
+        ("image.repository=a/b:1", "at '/image/repository'"),
+        ("image.repository=A", "at '/image/repository'"),
+        ("image.tag=not a tag", "at '/image/tag'"),
+        ("image.digest=sha256:12", "at '/image/digest'"),
+        (
+            "image.pullPolicy=Sometimes",
+            "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
+        ),
+        ("watchNamespaces=team-a", "at '/watchNamespaces': got string, want array"),
+        ("watchNamespaces={Team A}", "at '/watchNamespaces/0'"),
+        ("watchNamespaces={a,a}", "at '/watchNamespaces': items at 0 and 1 are equal"),
+        ("serviceAccount.create=false", "at '/serviceAccount/name': minLength"),
+        ("log.level=loud", "at '/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
+        ("resources.requests.cpu=0", "at '/resources/requests/cpu'"),
+        ("resources.requests.cpu=-5m", "at '/resources/requests/cpu'"),
+        ("resources.limits.memory=512", "at '/resources/limits/memory': got number, want string"),
+        ("resources.limits.disk=1Gi", "at '/resources/limits': additional properties 'disk' not allowed"),
+        ("crds.install=perhaps", "at '/crds/install': got string, want boolean"),
+        ("resources=null", "missing property 'resources'"),
+    ],
+)
+def test_nonsense_is_refused_with_its_place(setting: str, said: str) -> None:
+    """A6: `helm lint` names the value and what is wrong with it."""
+    status, output = helm("lint", "charts/poolkeeper", "--set", setting)
+    assert status != 0
+    assert said in output
+
+
+def test_every_value_is_explained() -> None:
+    """A value of values.yaml is in the schema and the other way round."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    assert set(values) == set(schema["properties"]) - {"global"}
+    assert re.search(r"^# .*\nwatchNamespaces", (CHART / "values.yaml").read_text(), re.MULTILINE)
