@@ -15,6 +15,9 @@ from poolkeeper_operator.decide.grace import GracePolicy
 from poolkeeper_operator.decide.signals import StepPolicy
 from poolkeeper_operator.resources.parts import IntOrPercent, Model, Rule, is_zero
 
+NO_TIME = "drain.maxGrace must be longer than preStop and handBackMargin together, or no task could ever finish; raise maxGrace"
+_MAX_GRACE = "duration(has(self.maxGrace) ? self.maxGrace : '30m')"
+_AROUND = "duration(has(self.preStop) ? self.preStop : '0s') + duration(has(self.handBackMargin) ? self.handBackMargin : '5s')"
 MIN_OVER_MAX = "scaling.min must not be greater than scaling.max; lower min or raise max (defaults 0 and 10)"
 GRACE_BOUNDS = (
     "drain.minGrace must not be longer than drain.maxGrace; lower minGrace or raise maxGrace (defaults 30s and 30m)"
@@ -114,16 +117,8 @@ class Drain(Model):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
-                "duration(has(self.minGrace) ? self.minGrace : '30s') "
-                "<= duration(has(self.maxGrace) ? self.maxGrace : '30m')",
-                GRACE_BOUNDS,
-            ),
-            (
-                "duration(has(self.maxGrace) ? self.maxGrace : '30m') > duration(has(self.preStop) ? self.preStop : '0s') "
-                "+ duration(has(self.handBackMargin) ? self.handBackMargin : '5s')",
-                NO_TIME,
-            ),
+            (f"duration(has(self.minGrace) ? self.minGrace : '30s') <= {_MAX_GRACE}", GRACE_BOUNDS),
+            (f"{_MAX_GRACE} > {_AROUND}", NO_TIME),
         )
     )
 
