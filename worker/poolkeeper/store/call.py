@@ -1,0 +1,104 @@
+"""A call of the contract as a value: statement, parameters and how to read the rows. It does no I/O.
+
+``run`` and ``arun`` execute it on a sync or an async connection: one core, two faces, neither a copy of the other.
+On a connection in a transaction of the caller's, the call is part of that transaction.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+from poolkeeper.codes import Code
+from poolkeeper.store.connection import translated
+from poolkeeper.store.statements import statements
+
+T = TypeVar("T")
+Row = Any
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One statement of ``calls.sql``; ``read`` turns its rows into the answer."""
+
+    name: str
+    params: Mapping[str, Any]
+    read: Callable[[list[Row]], T]
+
+    @property
+    def sql(self) -> bytes:
+        """Text of the statement."""
+        return statements("calls.sql")[self.name].encode()
+
+
+def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
+    """Execute on a sync connection; raises the errors of ``poolkeeper.errors``."""
+    with translated():
+        cursor = conn.cursor(row_factory=namedtuple_row)
+        rows = cursor.execute(call.sql, call.params).fetchall()
+    return call.read(rows)
+
+
+async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
+    """Execute on an async connection; raises the errors of ``poolkeeper.errors``."""
+    with translated():
+        cursor = conn.cursor(row_factory=namedtuple_row)
+        await cursor.execute(call.sql, call.params)
+        rows = await cursor.fetchall()
+    return call.read(rows)
+
+
+def one(kind: Callable[..., T]) -> Callable[[list[Row]], T]:
+    """Read exactly one row as a value with the fields of its columns."""
+    return lambda rows: _build(kind, rows[0]._asdict())
+
+
+def maybe(kind: Callable[..., T]) -> Callable[[list[Row]], T | None]:
+    """Read one row or none."""
+    return lambda rows: _build(kind, rows[0]._asdict()) if rows else None
+
+
+def many(kind: Callable[..., T]) -> Callable[[list[Row]], list[T]]:
+    """Read every row."""
+    return lambda rows: [_build(kind, row._asdict()) for row in rows]
+
+
+def value(rows: list[Row]) -> Any:
+    """Read the one value of the one row."""
+    return rows[0].value
+
+
+def nothing(rows: list[Row]) -> None:  # noqa: ARG001 - the answer carries nothing
+    """Read nothing."""
+
+
+def _build(kind: Callable[..., T], row: dict[str, Any]) -> T:
+    if row.get("code") is not None:
+        row["code"] = Code(row["code"])
+    names = {f.name for f in fields(cast("Any", kind))}
+    return kind(**{k: v for k, v in row.items() if k in names})
+
+
+def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
+    """A row value from JSON: seconds become durations where the field is one, nested lists their kinds."""
+    hints = get_type_hints(kind)
+    made: dict[str, Any] = {}
+    for name, hint in hints.items():
+        raw = data.get(name)
+        inner = get_args(hint)
+        if raw is None:
+            made[name] = None
+        elif hint is timedelta or timedelta in inner:
+            made[name] = timedelta(seconds=float(raw))
+        elif inner and hasattr(inner[0], "__dataclass_fields__"):
+            made[name] = [from_json(inner[0], item) for item in raw]
+        elif hasattr(hint, "fromisoformat") and isinstance(raw, str):
+            made[name] = hint.fromisoformat(raw)
+        elif hint.__class__ is type and hint.__name__ == "UUID":
+            made[name] = hint(raw)
+        else:
+            made[name] = raw
+    return kind(**made)

@@ -1,0 +1,204 @@
+"""The contract's functions for people and programs that submit, look and mend; workers: ``turns``; operator: ``tending``.
+
+Each function here makes a ``Call``; nothing is sent before ``run`` or ``arun``.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Json
+
+from poolkeeper.codes import Code
+from poolkeeper.errors import error
+from poolkeeper.store.call import Call, from_json, many, maybe, one
+from poolkeeper.store.rows import (
+    Applied,
+    Changed,
+    DeadLetter,
+    HistoryRow,
+    Installation,
+    QueueStats,
+    TaskView,
+    Verdict,
+)
+from poolkeeper.store.tending import (
+    dead_batch,
+    dead_batch_announced,
+    decisions,
+    maintain,
+    mark_sessions,
+    record_decision,
+    set_pool,
+    stats,
+    sweep,
+)
+from poolkeeper.store.turns import (
+    checkpoint,
+    end_session,
+    extend,
+    register_session,
+    renew,
+    report_drain,
+    turn,
+)
+
+__all__ = [
+    "apply_policy",
+    "cancel",
+    "checkpoint",
+    "dead_batch",
+    "dead_batch_announced",
+    "dead_letters",
+    "decisions",
+    "discard",
+    "end_session",
+    "extend",
+    "installation",
+    "maintain",
+    "mark_sessions",
+    "pause",
+    "queues",
+    "record_decision",
+    "register_session",
+    "renew",
+    "report_drain",
+    "requeue",
+    "set_pool",
+    "stats",
+    "submit",
+    "submit_many",
+    "sweep",
+    "task",
+    "timeline",
+    "turn",
+]
+
+
+def submit(
+    queue: str,
+    type: str,  # noqa: A002 - the word of the contract
+    payload: Any,
+    *,
+    tenant: str = "default",
+    key: str | None = None,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+    delay: timedelta | None = None,
+    max_age: timedelta | None = None,
+    max_deliveries: int | None = None,
+    labels: Mapping[str, Any] | None = None,
+    traceparent: str | None = None,
+    notify: bool = True,
+) -> Call[Verdict]:
+    """Submit one task (Q4, Q6, Q7). ``queue`` is ``namespace/name``; without "/", namespace ``default``.
+
+    ``key`` makes the submit idempotent within (tenant, queue); ``max_age`` counts from ``run_at`` plus ``delay``.
+    """
+    wish = {
+        "type": type,
+        "payload": payload,
+        "tenant": tenant,
+        "key": key,
+        "priority": priority,
+        "run_at": run_at,
+        "delay": delay,
+        "max_age": max_age,
+        "max_deliveries": max_deliveries,
+        "labels": labels,
+        "traceparent": traceparent,
+    }
+    many_call = submit_many(queue, [wish], notify=notify)
+    return Call(many_call.name, many_call.params, lambda rows: many_call.read(rows)[0])
+
+
+def submit_many(queue: str, tasks: Sequence[Mapping[str, Any]], *, notify: bool = True) -> Call[list[Verdict]]:
+    """Submit many in one call, with a verdict for each, in order. Fields of a task: those of ``submit``."""
+    wire = [{k: _wire(v) for k, v in t.items() if v is not None or k == "payload"} for t in tasks]
+    return Call("submit_many", {"queue": queue, "tasks": Json(wire), "notify": notify}, many(Verdict))
+
+
+def _wire(wish: Any) -> Any:
+    if isinstance(wish, timedelta):
+        return wish.total_seconds()
+    return wish.isoformat() if isinstance(wish, datetime) else wish
+
+
+def cancel(task_id: UUID, *, who: str, why: str, seen_version: int | None = None) -> Call[Changed]:
+    """Cancel (Q39): a waiting task ends at once, a running one is told at its next renewal."""
+    return _change("cancel", task_id, who, why, seen_version)
+
+
+def requeue(task_id: UUID, *, who: str, why: str, seen_version: int | None = None) -> Call[Changed]:
+    """Give a dead letter a fresh budget (Q29); its checkpoint stays."""
+    return _change("requeue", task_id, who, why, seen_version)
+
+
+def discard(task_id: UUID, *, who: str, why: str, seen_version: int | None = None) -> Call[Changed]:
+    """End a dead letter for good (Q29)."""
+    return _change("discard", task_id, who, why, seen_version)
+
+
+def _change(name: str, task_id: UUID, who: str, why: str, seen_version: int | None) -> Call[Changed]:
+    params = {"task_id": task_id, "who": who, "why": why, "seen_version": seen_version}
+    return Call(name, params, one(Changed))
+
+
+def task(task_id: UUID) -> Call[TaskView | None]:
+    """One task, or None where there is none for this login."""
+    return Call("task", {"task_id": task_id}, maybe(TaskView))
+
+
+def timeline(task_id: UUID) -> Call[list[HistoryRow]]:
+    """Everything that happened to a task, in order (Q2)."""
+    return Call("timeline", {"task_id": task_id}, many(HistoryRow))
+
+
+def dead_letters(queue: str | None = None, limit: int = 100) -> Call[list[DeadLetter]]:
+    """Dead letters, newest first."""
+    return Call("dead_letters", {"queue": queue, "limit": limit}, many(DeadLetter))
+
+
+def queues() -> Call[list[QueueStats]]:
+    """Every queue that this login may see, with its depth and ages."""
+    return Call("queues", {}, lambda rows: [from_json(QueueStats, row.data) for row in rows])
+
+
+def apply_policy(
+    cluster: str,
+    namespace_uid: str,
+    namespace: str,
+    name: str,
+    policy: Mapping[str, Any],
+    *,
+    who: str,
+    adopt: bool = False,
+) -> Call[Applied]:
+    """Apply the policy of a queue (O1); ``policy`` is ``QueuePolicy.to_store()``. The same policy changes nothing."""
+    params = {
+        "cluster": cluster,
+        "namespace_uid": namespace_uid,
+        "namespace": namespace,
+        "name": name,
+        "spec": Json(dict(policy)),
+        "who": who,
+        "adopt": adopt,
+    }
+    return Call("apply_policy", params, one(Applied))
+
+
+def pause(queue: str, paused: bool, *, who: str) -> Call[int]:
+    """Pause or resume a queue; answers the new policy version. Raises NotFound where there is no such queue."""
+
+    def read(rows: list[Any]) -> int:
+        if rows[0].code is not None:
+            raise error(Code(rows[0].code), f'queue "{queue}" is not there; apply it first')
+        return int(rows[0].policy_version)
+
+    return Call("pause", {"queue": queue, "paused": paused, "who": who}, read)
+
+
+def installation() -> Call[Installation]:
+    """Which installation this is, and its schema version."""
+    return Call("installation", {}, one(Installation))

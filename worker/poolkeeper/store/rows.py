@@ -1,0 +1,320 @@
+"""What the store answers, as values. Ages and waits are durations, moments are aware datetimes of the database."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from poolkeeper.codes import Code
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Answer to one submit (Q6, Q7). ``code`` None: accepted; ``created`` False: the key was known, this is the first task."""
+
+    task_id: UUID | None
+    code: Code | None
+    created: bool
+    retry_after: timedelta | None
+    limit: int | None
+    current: int | None
+    state: str | None
+    result: Any
+
+
+@dataclass
+class Session:
+    """What a worker process remembers of its registration; ``cursor`` is where the store's walk over lanes stopped."""
+
+    id: UUID
+    secret: str = field(repr=False)
+    renew_every: timedelta
+    visibility_timeout: timedelta
+    unknown_queues: list[str]
+    instance_id: UUID
+    cursor: dict[str, int] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """How a delivery ended, as its worker sees it.
+
+    ``outcome``: succeeded, failed (retry by the policy), rejected (final), dead, snoozed, handed_back or canceled.
+    ``started`` False: user code never began. ``retry_after``: for failed and snoozed.
+    """
+
+    task_id: UUID
+    token: str = field(repr=False)
+    outcome: str
+    result: Any = None
+    error_class: str | None = None
+    error: str | None = None
+    retry_after: timedelta | None = None
+    started: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SettleVerdict:
+    """``code`` None: settled now, ``already_done``: settled before (both well); else why it was refused (Q19)."""
+
+    task_id: UUID
+    code: str | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """One delivery with all that its handler needs. ``suspect``: it runs alone, in a process of its own (Q27)."""
+
+    task_id: UUID
+    token: str = field(repr=False)
+    delivery: int
+    queue: str
+    type: str
+    tenant: str
+    payload: Any
+    checkpoint: Any
+    checkpoint_version: int | None
+    labels: dict[str, Any] | None
+    traceparent: str | None
+    submitted_at: datetime
+    failures: int
+    deliveries_spent: int
+    max_deliveries: int
+    suspect: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurnAnswer:
+    """Answer to a turn. ``isolate``: stop claiming and, once empty, call with isolated=True; ``come_again``: poll by then."""
+
+    verdicts: list[SettleVerdict]
+    claimed: list[Claimed]
+    draining: bool
+    isolate: bool
+    come_again: timedelta
+
+
+@dataclass(frozen=True)
+class RenewAnswer:
+    """``lost``: held in vain; ``canceled``: asked to stop; ``grace``: the real one of a terminating pod, if known."""
+
+    lost: list[UUID]
+    canceled: list[UUID]
+    draining: bool
+    grace: timedelta | None
+    visibility_timeout: timedelta | None
+
+
+@dataclass(frozen=True)
+class CheckpointVerdict:
+    """``code`` None: saved. ``limit`` and ``current`` in bytes where it was too large."""
+
+    code: Code | None
+    limit: int | None
+    current: int | None
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the task was asked to stop."""
+        return self.code is Code.CANCELED
+
+
+@dataclass(frozen=True)
+class Extended:
+    """``code`` None: the lease lasts until ``until``."""
+
+    code: Code | None
+    until: datetime | None
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Answer to cancel, requeue, discard: the state now, and the code of a refusal."""
+
+    code: Code | None
+    state: str | None
+    state_version: int | None
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """One task as it is now."""
+
+    id: UUID
+    queue: str
+    type: str
+    tenant: str
+    priority: int
+    state: str
+    reason: str | None
+    state_version: int
+    accepted_at: datetime
+    run_at: datetime
+    expires_at: datetime | None
+    payload: Any
+    result: Any
+    labels: dict[str, Any] | None
+    checkpoint: Any
+    deliveries: int
+    cancel_requested: bool
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One thing that happened to a task; ``state`` is where it went."""
+
+    at: datetime
+    what: str
+    delivery: int | None
+    outcome: str | None
+    reason: str | None
+    actor: str | None
+    error_class: str | None
+    error: str | None
+    build: str | None
+    session_id: UUID | None
+    state_version: int
+    state: str | None
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A task on which recovery has stopped, with all that a person needs to decide (Q29)."""
+
+    task_id: UUID
+    queue: str
+    type: str
+    tenant: str
+    died_at: datetime
+    reason: str
+    sentence: str
+    action: str
+    error_class: str | None
+    error: str | None
+    build: str | None
+    deliveries: int
+    spent: int
+    failures: int
+    expiries: int
+    hand_backs: int
+    snoozes: int
+    state_version: int
+    payload: Any
+    checkpoint: Any
+    owner: str | None
+    runbook: str | None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Answer to apply_policy: ``code`` queue_owned where another cluster or namespace has the name."""
+
+    code: Code | None
+    queue_id: int
+    policy_version: int
+    changed: bool
+
+
+@dataclass(frozen=True)
+class TypeStats:
+    """Ready tasks of one type in a queue (counted up to a cap) and the age of the oldest."""
+
+    type: str
+    ready: int
+    oldest: timedelta
+
+
+@dataclass(frozen=True)
+class QueueStats:
+    """One queue now. Counts of tasks not running stop at 10,000; ``lease_expiries`` is a total since ever."""
+
+    queue_id: int
+    namespace: str
+    name: str
+    policy_version: int
+    paused: bool
+    ready: int
+    scheduled: int
+    leased: int
+    running: int
+    waiting: int
+    dead: int
+    dead_recent: int
+    oldest_runnable: timedelta | None
+    next_due: timedelta | None
+    lease_expiries: int
+    suspects: int
+    types: list[TypeStats]
+
+
+@dataclass(frozen=True)
+class SessionStats:
+    """One worker process now; ``finished`` and ``busy_seconds`` are its own totals, ``busy`` the leases it holds."""
+
+    session_id: UUID
+    pod_name: str | None
+    pod_uid: str | None
+    build: str | None
+    busy: int
+    concurrency: int
+    draining: bool
+    renewed_ago: timedelta
+    registered_ago: timedelta
+    idle_for: timedelta | None
+    finished: int
+    busy_seconds: float
+
+
+@dataclass(frozen=True)
+class DrainSample:
+    """One drain: how long it took; ``truncated``: it was cut, the true figure is larger (O20)."""
+
+    ended_ago: timedelta
+    seconds: float
+    truncated: bool
+
+
+@dataclass(frozen=True)
+class PoolStats:
+    """One pool now; ``types`` is what its last session could run, None before the first (Q11)."""
+
+    pool: str
+    running: int
+    max_running: int | None
+    sessions: list[SessionStats]
+    drains: list[DrainSample]
+    types: list[str] | None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Everything that the operator's tick reads, of one moment."""
+
+    now: datetime
+    instance_id: UUID
+    schema_version: int
+    server_version: str
+    queues: list[QueueStats]
+    pools: list[PoolStats]
+
+
+@dataclass(frozen=True)
+class DeadBatch:
+    """Dead letters to announce together; ``number`` names the announcement (O24)."""
+
+    number: int
+    count: int
+    first_task: UUID
+    first_error: str | None
+    types: dict[str, int]
+    reasons: dict[str, int]
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What is installed in this database."""
+
+    instance_id: UUID
+    schema_version: int | None

@@ -1,0 +1,82 @@
+-- The statements of the typed face (poolkeeper.store.calls), one for each function of the contract.
+
+-- name: submit_many
+SELECT * FROM poolkeeper.submit_many(%(queue)s, %(tasks)s::jsonb, %(notify)s)
+
+-- name: register_session
+SELECT * FROM poolkeeper.register_session(%(pool)s, %(queues)s::text[], %(types)s::text[], %(concurrency)s, %(info)s::jsonb)
+
+-- name: turn
+SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb)
+
+-- name: renew
+SELECT * FROM poolkeeper.renew(%(session)s, %(secret)s, %(received)s, %(held)s::uuid[], %(stats)s::jsonb)
+
+-- name: end_session
+SELECT poolkeeper.end_session(%(session)s, %(secret)s) AS value
+
+-- name: report_drain
+SELECT poolkeeper.report_drain(%(session)s, %(secret)s, %(report)s::jsonb)
+
+-- name: checkpoint
+SELECT * FROM poolkeeper.checkpoint(%(task_id)s, %(token)s, %(value)s::jsonb, %(sequence)s, %(version)s)
+
+-- name: extend
+SELECT * FROM poolkeeper.extend(%(task_id)s, %(token)s, %(by)s)
+
+-- name: cancel
+SELECT * FROM poolkeeper.cancel(%(task_id)s, %(who)s, %(why)s, %(seen_version)s)
+
+-- name: requeue
+SELECT * FROM poolkeeper.requeue(%(task_id)s, %(who)s, %(why)s, %(seen_version)s)
+
+-- name: discard
+SELECT * FROM poolkeeper.discard(%(task_id)s, %(who)s, %(why)s, %(seen_version)s)
+
+-- name: task
+SELECT * FROM poolkeeper.task_view(%(task_id)s)
+
+-- name: timeline
+SELECT * FROM poolkeeper.timeline(%(task_id)s)
+
+-- name: dead_letters
+SELECT * FROM poolkeeper.dead_letters(%(queue)s, %(limit)s)
+
+-- name: queues
+SELECT data FROM poolkeeper.queues()
+
+-- name: apply_policy
+SELECT * FROM poolkeeper.apply_policy(%(cluster)s, %(namespace_uid)s, %(namespace)s, %(name)s, %(spec)s::jsonb, %(who)s, %(adopt)s)
+
+-- name: pause
+SELECT * FROM poolkeeper.pause_queue(%(queue)s, %(paused)s, %(who)s)
+
+-- name: sweep
+SELECT poolkeeper.sweep(%(most)s) AS value
+
+-- name: maintain
+SELECT poolkeeper.maintain() AS value
+
+-- name: installation
+SELECT * FROM poolkeeper.installation()
+
+-- name: stats
+SELECT kind, data FROM poolkeeper.stats(%(cluster)s)
+
+-- name: set_pool
+SELECT poolkeeper.set_pool(%(pool)s, %(max_running)s) AS value
+
+-- name: mark_sessions
+SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s)
+
+-- name: record_decision
+SELECT poolkeeper.record_decision(%(pool)s, %(decision)s::jsonb)
+
+-- name: decisions
+SELECT * FROM poolkeeper.decisions(%(pool)s, %(limit)s)
+
+-- name: dead_batch
+SELECT * FROM poolkeeper.dead_batch(%(queue_id)s)
+
+-- name: dead_batch_announced
+SELECT poolkeeper.dead_batch_announced(%(queue_id)s, %(number)s) AS value

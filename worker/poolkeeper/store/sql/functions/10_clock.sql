@@ -1,0 +1,40 @@
+-- Time and ids. Every function reads the clock once, after its locks, and only through poolkeeper.clock() (Q23).
+
+CREATE OR REPLACE FUNCTION poolkeeper.clock() RETURNS timestamptz
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$ SELECT clock_timestamp() $$;
+COMMENT ON FUNCTION poolkeeper.clock() IS
+    'The one source of time. The testing kit replaces it by one with an offset; it is never a session setting, which a worker could move.';
+
+-- The smallest UUID version 7 of a moment: bounds of partitions.
+CREATE OR REPLACE FUNCTION poolkeeper.id_floor(_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT (lpad(to_hex((extract(epoch FROM _at) * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid $$;
+
+-- UUID version 7: 48 bits of milliseconds, then 74 random bits.
+CREATE OR REPLACE FUNCTION poolkeeper.new_id() RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$
+    SELECT encode(set_bit(set_bit(
+        overlay(uuid_send(gen_random_uuid())
+                PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
+        52, 1), 53, 1), 'hex')::uuid
+$$;
+
+-- Keys of lane and type, computed from their text: a collision shares a lane, never a right (contract 3).
+CREATE OR REPLACE FUNCTION poolkeeper.lane_key(_queue_id integer, _tenant text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT hashtextextended(_tenant, _queue_id) $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.type_key(_type text) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT hashtextextended(_type, 0) $$;
+
+-- Tokens and secrets: 16 random bytes (122 bits of chance), shown once as pkt_<base64url>, kept as sha256 (Q17).
+CREATE OR REPLACE FUNCTION poolkeeper.token_text(_bytes bytea) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT 'pkt_' || rtrim(translate(encode(_bytes, 'base64'), '+/', '-_'), '=') $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.token_hash(_token text) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT sha256(convert_to(_token, 'UTF8')) $$;

@@ -1,0 +1,68 @@
+-- Who calls: session_user, never a value that the client can set (Q51). Rights are checked in every function.
+
+-- The caller's row. The schema's owner (and who may act as it) may everything. Raises PK403 for a login without a row.
+CREATE OR REPLACE FUNCTION poolkeeper.caller() RETURNS poolkeeper.access
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _row poolkeeper.access;
+BEGIN
+    SELECT a.* INTO _row FROM poolkeeper.access AS a WHERE a.role = session_user;
+    IF NOT FOUND THEN
+        IF NOT pg_has_role(session_user, (SELECT n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'poolkeeper'), 'USAGE') THEN
+            RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403',
+                HINT = 'ask the owner of the installation for a row in poolkeeper.access';
+        END IF;
+        _row.role := session_user;
+    END IF;
+    RETURN _row;
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.may_see(_caller poolkeeper.access, _queue text, _tenant text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT ((_caller).queues IS NULL OR _queue = ANY ((_caller).queues))
+       AND (_tenant IS NULL OR (((_caller).tenants IS NULL OR _tenant = ANY ((_caller).tenants))
+                                AND NOT coalesce(_tenant = ANY ((_caller).tenants_except), false)))
+$$;
+
+-- 'namespace/name' of what a caller wrote; no '/' means namespace 'default' (contract 11).
+CREATE OR REPLACE FUNCTION poolkeeper.queue_path(_queue text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE WHEN position('/' IN _queue) > 0 THEN _queue ELSE 'default/' || _queue END $$;
+
+-- What a function needs of its transaction. A SET clause would be undone before the commit that matters (Q4), and a
+-- stronger isolation level would count slots on an old snapshot (Q12).
+CREATE OR REPLACE FUNCTION poolkeeper.demand_durable() RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.demand_read_committed() RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'claims need READ COMMITTED, not %', current_setting('transaction_isolation')
+            USING ERRCODE = 'PK400', HINT = 'limits would be counted on an old snapshot; set default_transaction_isolation of this role';
+    END IF;
+END $$;
+
+-- The session that calls: its secret must fit, and it must have been registered by the same login.
+CREATE OR REPLACE FUNCTION poolkeeper.session_of(_session uuid, _secret text) RETURNS poolkeeper.session
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _row poolkeeper.session;
+BEGIN
+    SELECT s.* INTO _row FROM poolkeeper.session AS s
+    WHERE s.id = _session AND s.secret_hash = poolkeeper.token_hash(_secret) AND s.role = session_user;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'unknown session' USING ERRCODE = 'PK401', HINT = 'register_session first; the secret is shown once';
+    END IF;
+    RETURN _row;
+END $$;

@@ -1,0 +1,175 @@
+-- Arrow: (nothing) -> ready | scheduled.
+--
+-- Guarantees: after commit the task exists, once per idempotency key (P1, Q6); in the caller's transaction exactly if
+-- that commits (Q4). A refusal is a row, never an error (Q7). Locks: none that another submitter needs, a racing equal
+-- key aside, which is waited for at most 5 s; keys are taken in order, so that two bulk submits cannot deadlock (Q5).
+-- Indexes: task_key_pkey for keys, queue_namespace_name_key for the queue.
+
+DO $$ BEGIN
+    CREATE TYPE poolkeeper.candidate AS (
+        ordinal integer, id uuid, type text, tenant text, priority smallint, run_at timestamptz, expires_at timestamptz,
+        max_deliveries integer, payload jsonb, labels jsonb, traceparent text, key text, code text, existing uuid);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- One refusal of admission, or NULL: the rule of Q7 in one place.
+CREATE OR REPLACE FUNCTION poolkeeper.refusal(
+    _queue poolkeeper.queue, _caller poolkeeper.access, _type text, _tenant text, _payload jsonb,
+    _run_at timestamptz, _expires_at timestamptz, _now timestamptz
+) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE
+        WHEN NOT poolkeeper.may_see(_caller, (_queue).namespace || '/' || (_queue).name, _tenant) THEN 'role_not_allowed'
+        WHEN (_queue).paused THEN 'queue_paused'
+        WHEN cardinality((_queue).task_types) > 0 AND _type <> ALL ((_queue).task_types) THEN 'unknown_type'
+        WHEN octet_length(_payload::text) > (_queue).max_payload_bytes THEN 'payload_too_large'
+        WHEN _expires_at <= greatest(_run_at, _now) THEN 'max_age_passed'
+    END
+$$;
+
+-- Takes the idempotency keys of the candidates, in order. A candidate whose key is known gets the first task (existing)
+-- or key_conflict; whose key another transaction holds for longer than 5 s gets key_in_flight.
+CREATE OR REPLACE FUNCTION poolkeeper.take_keys(_queue_id integer, _rows poolkeeper.candidate[], _now timestamptz)
+RETURNS poolkeeper.candidate[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _one    record;
+    _found  poolkeeper.task_key;
+    _wait   text := current_setting('lock_timeout');
+    _digest bytea;
+BEGIN
+    PERFORM set_config('lock_timeout', '5s', true);
+    FOR _one IN
+        SELECT r.ordinal, r.id, r.tenant, r.key, r.payload
+        FROM unnest(_rows) AS r WHERE r.key IS NOT NULL AND r.code IS NULL
+        ORDER BY r.tenant COLLATE "C", r.key COLLATE "C", r.ordinal
+    LOOP
+        _digest := poolkeeper.payload_digest(_one.payload);
+        BEGIN
+            INSERT INTO poolkeeper.task_key (tenant, queue_id, key, task_id, digest, created_at)
+            VALUES (_one.tenant, _queue_id, _one.key, _one.id, _digest, _now)
+            ON CONFLICT DO NOTHING;
+            IF NOT FOUND THEN
+                SELECT k.* INTO STRICT _found FROM poolkeeper.task_key AS k
+                WHERE k.tenant = _one.tenant AND k.queue_id = _queue_id AND k.key = _one.key;
+                IF _found.digest = _digest THEN
+                    _rows[_one.ordinal].existing := _found.task_id;
+                ELSE
+                    _rows[_one.ordinal].code := 'key_conflict';
+                END IF;
+            END IF;
+        EXCEPTION WHEN lock_not_available THEN
+            _rows[_one.ordinal].code := 'key_in_flight';
+        END;
+    END LOOP;
+    PERFORM set_config('lock_timeout', _wait, true);
+    RETURN _rows;
+END $$;
+
+-- _tasks: array of {type, payload, tenant, key, priority, run_at, delay (s), max_age (s), max_deliveries, labels,
+-- traceparent}; a verdict for each, in its order.
+CREATE OR REPLACE FUNCTION poolkeeper.submit_many(_queue text, _tasks jsonb, _notify boolean DEFAULT true)
+RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_after interval, "limit" bigint, current bigint,
+               state text, result jsonb)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    _caller poolkeeper.access := poolkeeper.caller();
+    _q      poolkeeper.queue;
+    _now    timestamptz := poolkeeper.clock();
+    _rows   poolkeeper.candidate[];
+    _ready  bigint;
+BEGIN
+    IF jsonb_typeof(_tasks) IS DISTINCT FROM 'array' THEN
+        RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = 'PK400';
+    END IF;
+    PERFORM poolkeeper.demand_durable();
+    SELECT q.* INTO _q FROM poolkeeper.queue AS q
+    WHERE q.namespace = split_part(poolkeeper.queue_path(_queue), '/', 1)
+      AND q.name = split_part(poolkeeper.queue_path(_queue), '/', 2)
+      AND poolkeeper.may_see(_caller, poolkeeper.queue_path(_queue), NULL);
+    IF NOT FOUND THEN  -- a foreign queue answers the same
+        RETURN QUERY SELECT i, NULL::uuid, 'unknown_queue', false, NULL::interval, NULL::bigint, NULL::bigint, NULL::text, NULL::jsonb
+                     FROM generate_series(1, jsonb_array_length(_tasks)) AS i;
+        RETURN;
+    END IF;
+
+    _rows := ARRAY(
+        SELECT ROW(c.ordinal, poolkeeper.new_id(), c.type, c.tenant, c.priority, c.run_at, c.expires_at, c.max_deliveries,
+                   c.payload, c.labels, c.traceparent, c.key,
+                   poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.run_at, c.expires_at, _now), NULL)::poolkeeper.candidate
+        FROM (
+            SELECT e.ordinality::integer AS ordinal, e.t ->> 'type' AS type, coalesce(e.t ->> 'tenant', 'default') AS tenant,
+                   least(greatest(coalesce((e.t ->> 'priority')::smallint, _q.priority_default), _q.priority_min), _q.priority_max) AS priority,
+                   d.run_at,
+                   d.run_at + least(make_interval(secs => (e.t ->> 'max_age')::double precision), _q.max_age) AS expires_at,
+                   least((e.t ->> 'max_deliveries')::integer, _q.max_deliveries) AS max_deliveries,
+                   coalesce(e.t -> 'payload', 'null') AS payload, nullif(e.t -> 'labels', 'null') AS labels,
+                   e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key
+            FROM jsonb_array_elements(_tasks) WITH ORDINALITY AS e (t, ordinality)
+            CROSS JOIN LATERAL (SELECT coalesce((e.t ->> 'run_at')::timestamptz, _now)
+                                     + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
+        ) AS c ORDER BY c.ordinal);
+
+    IF EXISTS (SELECT FROM unnest(_rows) AS r WHERE r.key IS NOT NULL) THEN
+        _rows := poolkeeper.take_keys(_q.id, _rows, _now);
+    END IF;
+
+    WITH accepted AS (
+        SELECT r.* FROM unnest(_rows) AS r WHERE r.code IS NULL AND r.existing IS NULL
+    ), bodies AS (
+        INSERT INTO poolkeeper.task (id, queue_id, type, tenant, priority, max_deliveries, accepted_at, run_at, expires_at,
+                                     payload, labels, traceparent, submitted_by)
+        SELECT a.id, _q.id, a.type, a.tenant, a.priority, a.max_deliveries, _now, greatest(a.run_at, _now), a.expires_at,
+               a.payload, a.labels, a.traceparent, session_user
+        FROM accepted AS a
+    ), due_later AS (
+        INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, due_at)
+        SELECT a.id, _q.id, a.priority, poolkeeper.lane_key(_q.id, a.tenant), poolkeeper.type_key(a.type), a.run_at, a.expires_at, a.run_at
+        FROM accepted AS a WHERE a.run_at > _now
+    ), claimable AS (
+        INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at)
+        SELECT a.id, _q.id, a.priority, poolkeeper.lane_key(_q.id, a.tenant), poolkeeper.type_key(a.type), _now, a.expires_at
+        FROM accepted AS a WHERE a.run_at <= _now
+        RETURNING 1
+    )
+    SELECT count(*) INTO _ready FROM claimable;
+    IF _ready > 0 AND _notify AND _q.wake_up = 'notify' THEN
+        PERFORM poolkeeper.wake();
+    END IF;
+
+    RETURN QUERY
+        SELECT r.ordinal, CASE WHEN r.code IS NULL THEN coalesce(r.existing, r.id) END, r.code, r.code IS NULL AND r.existing IS NULL,
+               CASE WHEN r.code IN ('queue_paused', 'key_in_flight') THEN interval '5 seconds' END,
+               CASE r.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint END,
+               CASE r.code WHEN 'payload_too_large' THEN octet_length(r.payload::text)::bigint END,
+               CASE WHEN r.code IS NULL THEN coalesce(e.state, CASE WHEN r.run_at > _now THEN 'scheduled' ELSE 'ready' END) END,
+               e.result
+        FROM unnest(_rows) AS r
+        LEFT JOIN LATERAL (SELECT p.state, p.result FROM poolkeeper.present_state(r.existing) AS p WHERE r.existing IS NOT NULL) AS e ON true
+        ORDER BY r.ordinal;
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.submit(_queue text, _type text, _payload jsonb, _options jsonb DEFAULT '{}', _notify boolean DEFAULT true)
+RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_after interval, "limit" bigint, current bigint,
+               state text, result jsonb)
+LANGUAGE sql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT * FROM poolkeeper.submit_many(_queue, jsonb_build_array(_options || jsonb_build_object('type', _type, 'payload', _payload)), _notify)
+$$;
+
+-- A hint that work has come (Q15): says nothing, is sent by Postgres once per transaction, and is left out rather than
+-- let a full notification queue fail the caller's commit. Polling is the truth.
+CREATE OR REPLACE FUNCTION poolkeeper.wake() RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify('poolkeeper', '');
+    END IF;
+END $$;

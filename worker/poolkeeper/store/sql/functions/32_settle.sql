@@ -1,0 +1,160 @@
+-- Arrows: leased | running -> succeeded | failed | canceled | dead | scheduled | waiting | ready. Part of
+-- poolkeeper.turn; the sweep uses the same ending.
+--
+-- Guarantees: only the current token of the current delivery settles (P2, Q18); late is fine while the lease stands
+-- (Q19); a settle repeated after a lost answer hears 'already_done'. The lease row is removed and the delivery row is
+-- written by one statement. Locks: lease rows by primary key. Index: lease_pkey by id = ANY(argument), which stays
+-- flat whatever the statistics say.
+
+DO $$ BEGIN
+    -- what a delivery ended with; ending: see poolkeeper.end_deliveries
+    CREATE TYPE poolkeeper.ending AS (
+        task_id uuid, token_hash bytea, outcome text, reason text, error_class text, error text, result jsonb,
+        retry_after double precision);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- The rule of what follows, in one place. Bounds: deliveries, elapsed time, age, snoozes, hand-backs (Q26-Q28).
+-- An exhausted task is never claimable again. give_back: this delivery does not count against the budget.
+CREATE OR REPLACE FUNCTION poolkeeper.what_follows(
+    _outcome text, _lease poolkeeper.lease, _queue poolkeeper.queue, _max_deliveries integer, _run_at timestamptz, _now timestamptz,
+    OUT state text, OUT reason text, OUT give_back boolean
+)
+LANGUAGE sql IMMUTABLE
+AS $$
+    WITH back AS (
+        SELECT _outcome = 'snoozed' OR _outcome = 'returned'
+            OR (_outcome = 'handed_back' AND (_lease).hand_backs < (_queue).max_hand_backs) AS give
+    ), bound AS (
+        SELECT b.give, CASE
+            WHEN _outcome = 'snoozed' AND (_lease).snoozes >= (_queue).max_snoozes THEN 'snoozes_exhausted'
+            WHEN _outcome IN ('failed', 'expired', 'handed_back') AND NOT b.give AND (_lease).spent >= _max_deliveries THEN 'deliveries_exhausted'
+            WHEN _outcome = 'failed' AND _now - _run_at > (_queue).backoff_max_elapsed THEN 'failures_exhausted'
+            WHEN _outcome IN ('failed', 'expired', 'handed_back', 'snoozed', 'returned') AND (_lease).expires_at <= _now THEN 'max_age'
+            WHEN _outcome = 'dead' THEN 'permanent_error'
+        END AS dead
+        FROM back AS b
+    )
+    SELECT CASE
+            WHEN _outcome = 'succeeded' THEN 'succeeded'
+            WHEN _outcome = 'canceled' OR ((_lease).cancel_by IS NOT NULL AND _outcome <> 'dead' AND _outcome <> 'rejected') THEN 'canceled'
+            WHEN _outcome = 'rejected' THEN 'failed'
+            WHEN b.dead IS NOT NULL THEN 'dead'
+            WHEN _outcome = 'failed' THEN 'scheduled'
+            WHEN _outcome = 'snoozed' THEN 'waiting'
+            ELSE 'ready'
+        END, b.dead, b.give
+    FROM bound AS b
+$$;
+
+-- Ends deliveries: removes leases whose token fits, writes each one's delivery row, and puts the task where the rule
+-- says. Returns what it did; an ending without its row here did not fit.
+CREATE OR REPLACE FUNCTION poolkeeper.end_deliveries(_endings poolkeeper.ending[], _now timestamptz)
+RETURNS TABLE (task_id uuid, state text)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    _ids    uuid[] := ARRAY(SELECT e.task_id FROM unnest(_endings) AS e ORDER BY e.task_id);
+    _hashes bytea[] := ARRAY(SELECT e.token_hash FROM unnest(_endings) AS e);
+BEGIN
+    RETURN QUERY
+    WITH gone AS (
+        DELETE FROM poolkeeper.lease AS l
+        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes)
+        RETURNING l
+    ), ended AS MATERIALIZED (
+        SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, f.state, f.reason AS dead_reason, f.give_back,
+               q.backoff_initial, q.backoff_max, q.backoff_factor, s.info ->> 'build' AS build,
+               (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL) OR e.reason = 'process_died' AS blamed
+        FROM gone AS g
+        JOIN unnest(_endings) AS e ON e.task_id = (g.l).task_id
+        CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.queue AS k WHERE k.id = (g.l).queue_id OFFSET 0) AS q
+        CROSS JOIN LATERAL (SELECT k.max_deliveries, k.run_at FROM poolkeeper.task AS k WHERE k.id = (g.l).task_id OFFSET 0) AS t
+        LEFT JOIN LATERAL (SELECT k.info FROM poolkeeper.session AS k WHERE k.id = (g.l).session_id OFFSET 0) AS s ON true
+        CROSS JOIN LATERAL poolkeeper.what_follows(e.outcome, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), t.run_at, _now) AS f
+    ), history AS (
+        INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
+                                         outcome, next_state, reason, error_class, error, build, suspect, token_hash, state_version, result)
+        SELECT d.task_id, d.delivery, d.queue_id, d.pool_id, d.session_id, d.ready_at, d.claimed_at, d.started_at, _now,
+               CASE WHEN d.state = 'canceled' THEN 'canceled' ELSE d.outcome END, d.state,
+               CASE WHEN d.state = 'canceled' THEN 'canceled_by' ELSE d.reason END,
+               d.error_class, d.error, d.build, d.suspect, d.token_hash, d.state_version + 1, d.result
+        FROM ended AS d
+    ), to_dead AS (
+        INSERT INTO poolkeeper.dead (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
+                                     spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason, error_class, error, build)
+        SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
+               d.spent - d.give_back::integer, d.failures + (d.outcome IN ('failed', 'dead'))::integer, d.expiries + (d.outcome = 'expired')::integer,
+               d.hand_backs + (d.outcome = 'handed_back')::integer, d.snoozes + (d.outcome = 'snoozed')::integer, d.waits,
+               _now, d.dead_reason, coalesce(d.error_class, d.reason), d.error, d.build
+        FROM ended AS d WHERE d.state = 'dead'
+    ), to_later AS (
+        INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
+                                      spent, failures, expiries, hand_backs, snoozes, waits, due_at, wait_reason)
+        SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, w.due_at, d.expires_at, d.delivery, d.state_version + 1,
+               d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries, d.hand_backs,
+               d.snoozes + (d.outcome = 'snoozed')::integer, d.waits, w.due_at, CASE WHEN d.state = 'waiting' THEN 'timer' END
+        FROM ended AS d
+        CROSS JOIN LATERAL (SELECT _now + coalesce(make_interval(secs => least(greatest(d.retry_after, 0), 31536000)),
+                                                   poolkeeper.backoff(d.backoff_initial, d.backoff_max, d.backoff_factor, d.failures + 1)) AS due_at) AS w
+        WHERE d.state IN ('scheduled', 'waiting') AND NOT d.blamed
+    ), to_ready AS (
+        INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
+                                      spent, failures, expiries, hand_backs, snoozes, waits)
+        SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
+               d.spent - d.give_back::integer, d.failures, d.expiries, d.hand_backs + (d.outcome = 'handed_back')::integer, d.snoozes, d.waits
+        FROM ended AS d WHERE d.state = 'ready' AND NOT d.blamed AND NOT d.suspect
+    ), to_suspect AS (  -- after a death the next delivery runs alone (Q27); a suspect that ends otherwise is one no more
+        INSERT INTO poolkeeper.suspect (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
+                                        spent, failures, expiries, hand_backs, snoozes, waits)
+        SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, _now, d.expires_at, d.delivery, d.state_version + 1,
+               d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries + (d.outcome = 'expired')::integer,
+               d.hand_backs + (d.outcome = 'handed_back')::integer, d.snoozes, d.waits
+        FROM ended AS d WHERE d.state IN ('ready', 'scheduled') AND (d.blamed OR (d.suspect AND d.state = 'ready'))
+    ), counted AS (
+        UPDATE poolkeeper.queue_count AS c SET lease_expiries = c.lease_expiries + x.n
+        FROM (SELECT d.queue_id, count(*) AS n FROM ended AS d WHERE d.outcome = 'expired' GROUP BY d.queue_id) AS x
+        WHERE c.queue_id = x.queue_id
+    ), swept AS (  -- the cursor of a task that ended for good is of no use to anybody
+        DELETE FROM poolkeeper.checkpoint AS c
+        WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.state IN ('succeeded', 'failed', 'canceled')))
+    )
+    SELECT d.task_id, d.state FROM ended AS d;
+END $$;
+
+-- Why an ending did not fit: the token of an ended delivery is found in its history row (contract 3).
+CREATE OR REPLACE FUNCTION poolkeeper.why_not(_task_id uuid, _hash bytea) RETURNS text
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _outcome text;
+BEGIN
+    SELECT d.outcome INTO _outcome FROM poolkeeper.delivery AS d WHERE d.task_id = _task_id AND d.token_hash = _hash;
+    IF FOUND THEN
+        RETURN CASE _outcome WHEN 'expired' THEN 'lease_expired' WHEN 'returned' THEN 'lease_expired' WHEN 'canceled' THEN 'canceled' ELSE 'already_done' END;
+    END IF;
+    RETURN CASE WHEN EXISTS (SELECT FROM poolkeeper.task AS t WHERE t.id = _task_id) THEN 'stale_token' ELSE 'unknown_task' END;
+END $$;
+
+-- The verdicts on what a worker wants to settle: [{t task, k token, o outcome, r result, c error class, e error,
+-- a seconds to wait, u true: user code never started}].
+CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _now timestamptz) RETURNS SETOF poolkeeper.answer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _endings poolkeeper.ending[] := ARRAY(
+        SELECT ROW(x.t, poolkeeper.token_hash(x.k), CASE WHEN x.u AND x.o = 'handed_back' THEN 'returned' ELSE x.o END,
+                   CASE x.o WHEN 'succeeded' THEN NULL WHEN 'rejected' THEN 'rejected' WHEN 'dead' THEN 'permanent_error'
+                            WHEN 'snoozed' THEN 'snoozed' WHEN 'handed_back' THEN 'drain' WHEN 'canceled' THEN 'canceled_by'
+                            ELSE CASE WHEN x.c = 'process_died' THEN 'process_died' WHEN x.a IS NOT NULL THEN 'retry_after' ELSE 'handler_error' END
+                   END, left(x.c, 200), left(x.e, 4000), x.r, x.a)::poolkeeper.ending
+        FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean));
+BEGIN
+    RETURN QUERY
+    WITH done AS MATERIALIZED (SELECT d.task_id, d.state FROM poolkeeper.end_deliveries(_endings, _now) AS d)
+    SELECT 'settled', e.task_id, CASE WHEN d.task_id IS NULL THEN poolkeeper.why_not(e.task_id, e.token_hash) END, d.state,
+           NULL::integer, NULL::text, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
+           NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
+    FROM unnest(_endings) AS e LEFT JOIN done AS d ON d.task_id = e.task_id;
+END $$;

@@ -1,0 +1,169 @@
+-- One round trip of a worker: settle these, claim more (contract 20). Composes the arrows, adds no rule.
+--
+-- Lock order: limiters (queue, pool) first, each SKIP LOCKED, so that a busy one is passed over and nothing waits;
+-- then leases of the settles; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
+-- next, so no plan may depend on their statistics; sequential scans are switched off for the function and below.
+
+-- Takes the isolation turn of the pool for this session, if nobody alive has it (Q27). True: it is ours.
+CREATE OR REPLACE FUNCTION poolkeeper.take_isolation(_session poolkeeper.session, _now timestamptz) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _holder uuid;
+BEGIN
+    SELECT p.isolating_session INTO _holder FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF _holder = (_session).id THEN
+        RETURN true;
+    END IF;
+    IF _holder IS NOT NULL AND EXISTS (
+        SELECT FROM poolkeeper.session AS s
+        WHERE s.id = _holder AND s.ended_at IS NULL AND NOT s.draining
+          AND s.renewed_at > _now - (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q WHERE q.id = ANY (s.queue_ids))
+    ) THEN
+        RETURN false;
+    END IF;
+    UPDATE poolkeeper.pool AS p SET isolating_session = (_session).id WHERE p.id = (_session).pool_id;
+    RETURN true;
+END $$;
+
+-- Arrow: ready (suspect) -> running, alone. Claims one suspect for a session that holds nothing else.
+CREATE OR REPLACE FUNCTION poolkeeper.claim_suspect(_session poolkeeper.session, _turn bigint, _now timestamptz)
+RETURNS SETOF poolkeeper.answer
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH gone AS (
+        DELETE FROM poolkeeper.suspect AS r
+        WHERE r.task_id = (
+            SELECT c.task_id FROM poolkeeper.suspect AS c JOIN poolkeeper.queue AS q ON q.id = c.queue_id
+            WHERE c.queue_id = ANY ((_session).queue_ids) AND c.type_key = ANY ((_session).type_keys) AND NOT q.paused
+              AND (c.expires_at IS NULL OR c.expires_at > _now)
+            ORDER BY c.seq LIMIT 1 FOR UPDATE OF c SKIP LOCKED)
+          AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = (_session).id)
+        RETURNING r.*
+    ), tokens AS MATERIALIZED (
+        SELECT g.*, poolkeeper.token_text(uuid_send(gen_random_uuid())) AS token FROM gone AS g
+    ), leases AS (
+        INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
+                                      spent, failures, expiries, hand_backs, snoozes, waits,
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect)
+        SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
+               t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
+               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true
+        FROM tokens AS t
+    )
+    SELECT 'claimed', t.task_id, NULL::text, 'running', t.delivery + 1, t.token, q.namespace || '/' || q.name, b.type, b.tenant,
+           b.payload, c.value, c.version, b.labels, b.traceparent, b.accepted_at, t.failures::integer, t.spent + 1,
+           coalesce(b.max_deliveries, q.max_deliveries), true, NULL::jsonb
+    FROM tokens AS t
+    JOIN poolkeeper.task AS b ON b.id = t.task_id
+    JOIN poolkeeper.queue AS q ON q.id = t.queue_id
+    LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = t.task_id;
+END $$;
+
+-- How many more tasks the session's pool may run; its row is locked here when it has a limit. NULL: busy, pass over.
+CREATE OR REPLACE FUNCTION poolkeeper.pool_room(_session poolkeeper.session, _want integer) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _max integer;
+BEGIN
+    SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id;
+    IF _max IS NULL THEN
+        RETURN _want;
+    END IF;
+    SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    -- counted in a statement after the lock (Q12)
+    RETURN least(_want, coalesce(_max, _want + 1000000) - (
+        SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = (_session).pool_id LIMIT _max) AS x));
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.turn(
+    _session uuid, _secret text, _turn bigint, _received bigint, _settles jsonb, _want integer,
+    _sweep boolean DEFAULT false, _isolated boolean DEFAULT false, _cursor jsonb DEFAULT '{}'
+) RETURNS SETOF poolkeeper.answer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    _s       poolkeeper.session := poolkeeper.session_of(_session, _secret);
+    _now     timestamptz;
+    _queues  integer[];
+    _q       poolkeeper.queue;
+    _room    integer := 0;
+    _got     integer;
+    _isolate boolean := false;
+    _busy    boolean := false;
+BEGIN
+    PERFORM poolkeeper.demand_durable();
+    PERFORM poolkeeper.demand_read_committed();
+    IF _sweep THEN
+        PERFORM poolkeeper.sweep_page(100);
+        _s := poolkeeper.follow_queues(_s);
+    ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= poolkeeper.clock()) THEN
+        PERFORM poolkeeper.sweep_due(100, poolkeeper.clock());
+    END IF;
+
+    -- 1. what this session may still claim: suspects make room, marked sessions claim nothing
+    IF _want > 0 AND NOT _s.draining THEN
+        IF EXISTS (SELECT FROM poolkeeper.suspect AS u WHERE u.queue_id = ANY (_s.queue_ids) AND u.type_key = ANY (_s.type_keys)) THEN
+            _isolate := poolkeeper.take_isolation(_s, poolkeeper.clock());
+        ELSIF _isolated THEN
+            UPDATE poolkeeper.pool AS p SET isolating_session = NULL WHERE p.id = _s.pool_id AND p.isolating_session = _s.id;
+        END IF;
+        -- 2. limiters, in their order; queues rotate with the turn so that none comes first for ever
+        _queues := ARRAY(
+            SELECT q.id FROM poolkeeper.queue AS q
+            WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND q.concurrency_max IS NULL
+            UNION ALL
+            SELECT l.id FROM (SELECT q.id FROM poolkeeper.queue AS q
+                              WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND q.concurrency_max IS NOT NULL
+                              ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED) AS l);
+        _busy := cardinality(_queues) < (SELECT count(*) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused);
+        _room := poolkeeper.pool_room(_s, _want);
+        _busy := _busy OR _room IS NULL;
+    END IF;
+
+    _now := poolkeeper.clock();
+    -- 3. deliveries of an answer that never arrived go back unstarted (Q10)
+    IF _turn > _received + 1 THEN
+        PERFORM poolkeeper.end_deliveries(ARRAY(
+            SELECT ROW(l.task_id, l.token_hash, 'returned', 'answer_lost', NULL, NULL, NULL, NULL)::poolkeeper.ending
+            FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.turn > _received AND l.turn < _turn
+            ORDER BY l.task_id FOR UPDATE SKIP LOCKED), _now);
+    END IF;
+    -- 4. settles
+    IF jsonb_array_length(coalesce(_settles, '[]')) > 0 THEN
+        RETURN QUERY SELECT * FROM poolkeeper.settle(_settles, _now);
+    END IF;
+    -- 5. claims
+    IF _isolated THEN
+        IF _isolate AND _room > 0 THEN
+            RETURN QUERY SELECT * FROM poolkeeper.claim_suspect(_s, _turn, _now);
+        END IF;
+    ELSIF _room > 0 AND NOT _isolate THEN
+        FOR _i IN 0 .. cardinality(_queues) - 1 LOOP
+            EXIT WHEN _room <= 0;
+            SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
+            RETURN QUERY SELECT * FROM poolkeeper.claim_queue(
+                _q, _s, _turn, _room, coalesce((_cursor ->> _q.id::text)::bigint, -9223372036854775808), _now);
+            GET DIAGNOSTICS _got = ROW_COUNT;
+            _room := _room - (_got - 1);  -- one row is the note of where its walk stopped
+        END LOOP;
+    END IF;
+
+    RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        jsonb_build_object('draining', _s.draining, 'isolate', _isolate,
+                           'come_again', CASE WHEN _busy THEN 0.05 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
+END $$;

@@ -1,0 +1,119 @@
+-- Sessions: one running worker process each (contract 4). A lease lives until its session's last renewal plus the
+-- queue's visibility timeout, so one renewal keeps all. A session row is locked alone and only by its own process.
+
+CREATE OR REPLACE FUNCTION poolkeeper.register_session(_pool text, _queues text[], _types text[], _concurrency integer, _info jsonb)
+RETURNS TABLE (session uuid, secret text, renew_every interval, visibility_timeout interval, unknown_queues text[], instance_id uuid)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    _caller poolkeeper.access := poolkeeper.caller();
+    _now    timestamptz := poolkeeper.clock();
+    _paths  text[] := ARRAY(SELECT poolkeeper.queue_path(q) FROM unnest(_queues) AS q);
+    _id     uuid := poolkeeper.new_id();
+    _secret text := poolkeeper.token_text(uuid_send(gen_random_uuid()));
+    _pool_id integer;
+    _ids    integer[];
+BEGIN
+    IF _caller.pool IS NOT NULL AND _caller.pool <> _pool OR EXISTS (SELECT FROM unnest(_paths) AS p WHERE NOT poolkeeper.may_see(_caller, p, NULL)) THEN
+        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login serves another pool or other queues';
+    END IF;
+    INSERT INTO poolkeeper.pool AS p (name, known_types) VALUES (_pool, _types)
+    ON CONFLICT (name) DO UPDATE SET known_types = EXCLUDED.known_types WHERE p.known_types IS DISTINCT FROM EXCLUDED.known_types;
+    SELECT p.id INTO _pool_id FROM poolkeeper.pool AS p WHERE p.name = _pool;
+    _ids := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = ANY (_paths) ORDER BY q.id);
+    INSERT INTO poolkeeper.session (id, secret_hash, pool_id, role, queues, queue_ids, types, type_keys, concurrency, info,
+                                    registered_at, renewed_at, idle_since)
+    VALUES (_id, poolkeeper.token_hash(_secret), _pool_id, session_user, _paths, _ids, _types,
+            ARRAY(SELECT poolkeeper.type_key(t) FROM unnest(_types) AS t), _concurrency, _info, _now, _now, _now);
+    RETURN QUERY
+        SELECT _id, _secret, t.timeout / 4, t.timeout,
+               ARRAY(SELECT p FROM unnest(_paths) AS p WHERE NOT EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = p)),
+               (SELECT i.id FROM poolkeeper.instance AS i)
+        FROM (SELECT coalesce(min(q.visibility_timeout), interval '15 seconds') AS timeout
+              FROM poolkeeper.queue AS q WHERE q.id = ANY (_ids)) AS t;
+END $$;
+
+-- Queues that did not exist at registration are picked up once they do.
+CREATE OR REPLACE FUNCTION poolkeeper.follow_queues(_s poolkeeper.session) RETURNS poolkeeper.session
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _ids integer[];
+BEGIN
+    IF cardinality(_s.queue_ids) < cardinality(_s.queues) THEN
+        _ids := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = ANY (_s.queues) ORDER BY q.id);
+        IF _ids <> _s.queue_ids THEN
+            UPDATE poolkeeper.session AS s SET queue_ids = _ids WHERE s.id = _s.id;
+            _s.queue_ids := _ids;
+        END IF;
+    END IF;
+    RETURN _s;
+END $$;
+
+-- Renews for all leases of the session at once (Q20). Waits for nothing: its own row is written by nobody else for
+-- long. Answers, per task, what the process holds in vain: 'lease_expired' (no longer ours) or 'canceled' (asked for);
+-- then one note: {draining, grace (s), renew_every (s)}.
+CREATE OR REPLACE FUNCTION poolkeeper.renew(_session uuid, _secret text, _received bigint, _held uuid[], _stats jsonb DEFAULT '{}')
+RETURNS TABLE (kind text, task_id uuid, code text, extra jsonb)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    _s   poolkeeper.session := poolkeeper.session_of(_session, _secret);
+    _now timestamptz := poolkeeper.clock();
+BEGIN
+    UPDATE poolkeeper.session AS s
+    SET renewed_at = _now, ended_at = NULL,
+        finished = coalesce((_stats ->> 'finished')::bigint, s.finished),
+        busy_seconds = coalesce((_stats ->> 'busy_seconds')::double precision, s.busy_seconds),
+        idle_since = CASE WHEN cardinality(_held) > 0 THEN NULL ELSE coalesce(s.idle_since, _now) END
+    WHERE s.id = _s.id;
+    RETURN QUERY
+        SELECT 'task', h.id, CASE WHEN l.task_id IS NULL THEN 'lease_expired' ELSE 'canceled' END, NULL::jsonb
+        FROM unnest(_held) AS h (id)
+        LEFT JOIN LATERAL (SELECT k.task_id, k.cancel_by FROM poolkeeper.lease AS k WHERE k.task_id = h.id AND k.session_id = _s.id OFFSET 0) AS l ON true
+        WHERE l.task_id IS NULL OR l.cancel_by IS NOT NULL;
+    RETURN QUERY
+        SELECT 'note', NULL::uuid, NULL::text, jsonb_build_object(
+            'draining', _s.draining, 'grace', extract(epoch FROM _s.grace),
+            'visibility_timeout', extract(epoch FROM (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids))));
+END $$;
+
+-- The process ends. What it still holds is given back: it says that it runs nothing any more.
+CREATE OR REPLACE FUNCTION poolkeeper.end_session(_session uuid, _secret text) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    _s    poolkeeper.session := poolkeeper.session_of(_session, _secret);
+    _now  timestamptz := poolkeeper.clock();
+    _left integer;
+BEGIN
+    PERFORM poolkeeper.demand_durable();
+    UPDATE poolkeeper.pool AS p SET isolating_session = NULL WHERE p.id = _s.pool_id AND p.isolating_session = _s.id;
+    SELECT count(*) INTO _left FROM poolkeeper.end_deliveries(ARRAY(
+        SELECT ROW(l.task_id, l.token_hash, 'handed_back', 'drain', NULL, NULL, NULL, NULL)::poolkeeper.ending
+        FROM poolkeeper.lease AS l WHERE l.session_id = _s.id ORDER BY l.task_id FOR UPDATE SKIP LOCKED), _now);
+    UPDATE poolkeeper.session AS s SET ended_at = _now WHERE s.id = _s.id;
+    IF _left > 0 THEN
+        PERFORM poolkeeper.wake();
+    END IF;
+    RETURN _left;
+END $$;
+
+-- Q48: what a drain took; the grace period is computed from these (O20).
+CREATE OR REPLACE FUNCTION poolkeeper.report_drain(_session uuid, _secret text, _report jsonb) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    _s poolkeeper.session := poolkeeper.session_of(_session, _secret);
+BEGIN
+    INSERT INTO poolkeeper.drain_report (pool_id, session_id, at, seconds, truncated, report)
+    VALUES (_s.pool_id, _s.id, poolkeeper.clock(), (_report ->> 'duration_seconds')::double precision,
+            coalesce((_report ->> 'truncated')::boolean, false), _report);
+END $$;

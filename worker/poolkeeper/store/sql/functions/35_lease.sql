@@ -1,0 +1,71 @@
+-- What a delivery may do while it runs: save its checkpoint, extend its lease. Both demand the current token and a
+-- lease in time (Q18, Q19). Locks: the lease row by primary key.
+
+-- The lease of a token, locked, or the code of the refusal. In time: until the session's renewal plus the queue's
+-- visibility timeout, or until what extend said.
+CREATE OR REPLACE FUNCTION poolkeeper.lease_of(_task_id uuid, _token text, OUT code text, OUT lease poolkeeper.lease)
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _until timestamptz;
+BEGIN
+    SELECT l.* INTO lease FROM poolkeeper.lease AS l
+    WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token) FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        code := poolkeeper.why_not(_task_id, poolkeeper.token_hash(_token));
+        code := CASE code WHEN 'already_done' THEN 'stale_token' ELSE code END;
+        RETURN;
+    END IF;
+    SELECT greatest(s.renewed_at + q.visibility_timeout, lease.extended_until) INTO _until
+    FROM poolkeeper.session AS s, poolkeeper.queue AS q WHERE s.id = lease.session_id AND q.id = lease.queue_id;
+    code := CASE WHEN lease.cancel_by IS NOT NULL THEN 'canceled' WHEN _until <= poolkeeper.clock() THEN 'lease_expired' END;
+END $$;
+
+-- Q30: newest by (delivery, sequence) wins; too large: refused, the previous one stays and the task lives.
+CREATE OR REPLACE FUNCTION poolkeeper.checkpoint(_task_id uuid, _token text, _value jsonb, _sequence integer, _version integer DEFAULT 1)
+RETURNS TABLE (code text, "limit" bigint, current bigint)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    _found record;
+    _max   integer;
+    _size  integer := octet_length(_value::text);
+BEGIN
+    PERFORM poolkeeper.caller();
+    SELECT * INTO _found FROM poolkeeper.lease_of(_task_id, _token);
+    IF _found.code IS NOT NULL THEN
+        RETURN QUERY SELECT _found.code, NULL::bigint, NULL::bigint;
+        RETURN;
+    END IF;
+    SELECT q.checkpoint_max_bytes INTO _max FROM poolkeeper.queue AS q WHERE q.id = (_found.lease).queue_id;
+    IF _size > _max THEN
+        RETURN QUERY SELECT 'checkpoint_too_large', _max::bigint, _size::bigint;
+        RETURN;
+    END IF;
+    INSERT INTO poolkeeper.checkpoint AS c (task_id, delivery, sequence, version, value, saved_at)
+    VALUES (_task_id, (_found.lease).delivery, _sequence, _version, _value, poolkeeper.clock())
+    ON CONFLICT (task_id) DO UPDATE
+        SET delivery = EXCLUDED.delivery, sequence = EXCLUDED.sequence, version = EXCLUDED.version, value = EXCLUDED.value, saved_at = EXCLUDED.saved_at
+        WHERE (c.delivery, c.sequence) < (EXCLUDED.delivery, EXCLUDED.sequence);
+    RETURN QUERY SELECT NULL::text, NULL::bigint, NULL::bigint;
+END $$;
+
+-- For workers in other languages that hold single tasks without renewing (Q20): at most an hour at a time.
+CREATE OR REPLACE FUNCTION poolkeeper.extend(_task_id uuid, _token text, _by interval) RETURNS TABLE (code text, until timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+    _found record;
+    _until timestamptz := poolkeeper.clock() + least(greatest(_by, interval '0'), interval '1 hour');
+BEGIN
+    PERFORM poolkeeper.caller();
+    SELECT * INTO _found FROM poolkeeper.lease_of(_task_id, _token);
+    IF _found.code IS NULL THEN
+        UPDATE poolkeeper.lease AS l SET extended_until = _until WHERE l.task_id = _task_id;
+    END IF;
+    RETURN QUERY SELECT _found.code, CASE WHEN _found.code IS NULL THEN _until END;
+END $$;

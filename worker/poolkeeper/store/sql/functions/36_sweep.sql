@@ -1,0 +1,121 @@
+-- What time does by itself: due tasks become ready, expired leases return, old tasks die (Q22). Every claimer sweeps a
+-- bounded page, so do the operator's tick and people; no process is needed that only sweeps. Locks: SKIP LOCKED.
+
+-- Arrow: scheduled | waiting -> ready. Index: later_due.
+CREATE OR REPLACE FUNCTION poolkeeper.sweep_due(_most integer, _now timestamptz) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _n integer;
+BEGIN
+    WITH gone AS (
+        DELETE FROM poolkeeper.later AS d WHERE d.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM poolkeeper.later AS c WHERE c.due_at <= _now ORDER BY c.due_at LIMIT _most FOR UPDATE SKIP LOCKED))
+        RETURNING d.*
+    ), woke AS (
+        INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, reason, state_version)
+        SELECT g.task_id, g.queue_id, _now, 'woke', g.wait_reason, g.state_version + 1 FROM gone AS g
+    )
+    INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
+                                  spent, failures, expiries, hand_backs, snoozes, waits)
+    SELECT g.task_id, g.queue_id, g.priority, g.lane, g.type_key, g.due_at, g.expires_at, g.delivery, g.state_version + 1,
+           g.spent, g.failures, g.expiries, g.hand_backs, g.snoozes, g.waits
+    FROM gone AS g ORDER BY g.due_at;
+    GET DIAGNOSTICS _n = ROW_COUNT;
+    RETURN _n;
+END $$;
+
+-- Arrows: running -> ready (suspect) | dead | canceled; leased -> ready. Only leases of sessions that were silent for
+-- longer than the queue's visibility timeout, by the database's clock. Indexes: session_live, lease_session.
+CREATE OR REPLACE FUNCTION poolkeeper.sweep_leases(_most integer, _now timestamptz) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _n integer;
+BEGIN
+    SELECT count(*) INTO _n FROM poolkeeper.end_deliveries(ARRAY(
+        SELECT ROW(l.task_id, l.token_hash, CASE WHEN l.started_at IS NULL THEN 'returned' ELSE 'expired' END, 'lease_expired',
+                   NULL, NULL, NULL, NULL)::poolkeeper.ending
+        FROM poolkeeper.session AS s
+        JOIN poolkeeper.lease AS l ON l.session_id = s.id
+        JOIN poolkeeper.queue AS q ON q.id = l.queue_id
+        WHERE s.renewed_at + q.visibility_timeout <= _now AND coalesce(l.extended_until <= _now, true)
+        ORDER BY l.task_id LIMIT _most FOR UPDATE OF l SKIP LOCKED), _now);
+    UPDATE poolkeeper.session AS s SET ended_at = _now
+    WHERE s.id = ANY (ARRAY(
+        SELECT c.id FROM poolkeeper.session AS c
+        WHERE c.ended_at IS NULL AND c.renewed_at < _now - interval '2 hours'
+          AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = c.id)
+        LIMIT _most FOR UPDATE SKIP LOCKED));
+    RETURN _n;
+END $$;
+
+-- Arrow: ready | scheduled | waiting -> dead (max_age). Indexes: ready_expires, later_expires.
+CREATE OR REPLACE FUNCTION poolkeeper.sweep_aged(_most integer, _now timestamptz) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _n integer;
+BEGIN
+    WITH from_ready AS (
+        DELETE FROM poolkeeper.ready AS r WHERE r.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM poolkeeper.ready AS c WHERE c.expires_at <= _now ORDER BY c.expires_at LIMIT _most FOR UPDATE SKIP LOCKED))
+        RETURNING r.*
+    ), from_suspect AS (
+        DELETE FROM poolkeeper.suspect AS r WHERE r.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM poolkeeper.suspect AS c WHERE c.expires_at <= _now LIMIT _most FOR UPDATE SKIP LOCKED))
+        RETURNING r.*
+    ), from_later AS (
+        DELETE FROM poolkeeper.later AS r WHERE r.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM poolkeeper.later AS c WHERE c.expires_at <= _now ORDER BY c.expires_at LIMIT _most FOR UPDATE SKIP LOCKED))
+        RETURNING r.task_id, r.queue_id, r.priority, r.lane, r.type_key, r.seq, r.ready_at, r.expires_at, r.delivery, r.state_version,
+                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits
+    ), gone AS (
+        SELECT * FROM from_ready UNION ALL SELECT * FROM from_suspect UNION ALL SELECT * FROM from_later
+    ), died AS (
+        INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, reason, state_version)
+        SELECT g.task_id, g.queue_id, _now, 'died', 'max_age', g.state_version + 1 FROM gone AS g
+    )
+    INSERT INTO poolkeeper.dead (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
+                                 spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason)
+    SELECT g.task_id, g.queue_id, g.priority, g.lane, g.type_key, g.ready_at, g.expires_at, g.delivery, g.state_version + 1,
+           g.spent, g.failures, g.expiries, g.hand_backs, g.snoozes, g.waits, _now, 'max_age'
+    FROM gone AS g;
+    GET DIAGNOSTICS _n = ROW_COUNT;
+    RETURN _n;
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.sweep_page(_most integer) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _now timestamptz := poolkeeper.clock();
+BEGIN
+    RETURN poolkeeper.sweep_leases(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now);
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.sweep(_most integer DEFAULT 1000) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+BEGIN
+    PERFORM poolkeeper.caller();
+    PERFORM poolkeeper.demand_durable();
+    RETURN poolkeeper.sweep_page(least(greatest(_most, 1), 10000));
+END $$;
+
+-- When an idle session should come again at the latest: at the next due task of its queues, or when a lease may have
+-- expired, else after 5 s (1 s where the policy says poll instead of notify).
+CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _now timestamptz) RETURNS double precision
+LANGUAGE sql STABLE
+AS $$
+    SELECT greatest(0.01, least(
+        (SELECT CASE WHEN bool_or(q.wake_up = 'poll') THEN 1 ELSE 5 END FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids)),
+        (SELECT extract(epoch FROM min(d.due_at) - _now)::double precision
+         FROM unnest((_session).queue_ids) AS u (id)
+         CROSS JOIN LATERAL (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = u.id ORDER BY k.due_at LIMIT 1) AS d),
+        (SELECT extract(epoch FROM min(q.visibility_timeout))::double precision / 4 FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids))
+    ))
+$$;

@@ -1,0 +1,167 @@
+-- What people do: cancel, requeue, discard. Each is recorded with who and why; the caller may name the state_version
+-- that was seen, and a stale one is refused with the present state (Q1). Locks: the task's one row, wherever it is.
+
+-- Where a task is: its present state and version, by the table that holds it, else by its last delivery or event.
+CREATE OR REPLACE FUNCTION poolkeeper.present_state(_task_id uuid)
+RETURNS TABLE (state text, state_version integer, result jsonb, reason text)
+LANGUAGE sql STABLE
+AS $$
+    SELECT x.state, x.state_version, x.result, x.reason FROM (
+        SELECT 'ready' AS state, r.state_version, NULL::jsonb AS result, NULL::text AS reason FROM poolkeeper.ready AS r WHERE r.task_id = _task_id
+        UNION ALL
+        SELECT 'ready', r.state_version, NULL, 'isolation' FROM poolkeeper.suspect AS r WHERE r.task_id = _task_id
+        UNION ALL
+        SELECT CASE WHEN r.wait_reason IS NULL THEN 'scheduled' ELSE 'waiting' END, r.state_version, NULL, r.wait_reason
+        FROM poolkeeper.later AS r WHERE r.task_id = _task_id
+        UNION ALL
+        SELECT CASE WHEN r.started_at IS NULL THEN 'leased' ELSE 'running' END, r.state_version, NULL, NULL FROM poolkeeper.lease AS r WHERE r.task_id = _task_id
+        UNION ALL
+        SELECT 'dead', r.state_version, NULL, r.reason FROM poolkeeper.dead AS r WHERE r.task_id = _task_id
+        UNION ALL
+        (SELECT d.next_state, d.state_version, d.result, d.reason FROM poolkeeper.delivery AS d
+         WHERE d.task_id = _task_id AND d.next_state IN ('succeeded', 'failed', 'canceled'))
+        UNION ALL
+        (SELECT 'canceled', e.state_version, NULL, e.reason FROM poolkeeper.event AS e
+         WHERE e.task_id = _task_id AND e.kind IN ('canceled', 'discarded'))
+    ) AS x ORDER BY x.state_version DESC LIMIT 1
+$$;
+
+-- A task that this login may see: its row, or NULL (a foreign tenant's task does not exist for it, Q51).
+CREATE OR REPLACE FUNCTION poolkeeper.visible_task(_task_id uuid) RETURNS poolkeeper.task
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _caller poolkeeper.access := poolkeeper.caller();
+    _task   poolkeeper.task;
+BEGIN
+    SELECT t.* INTO _task FROM poolkeeper.task AS t JOIN poolkeeper.queue AS q ON q.id = t.queue_id
+    WHERE t.id = _task_id AND poolkeeper.may_see(_caller, q.namespace || '/' || q.name, t.tenant);
+    RETURN _task;
+END $$;
+
+-- Arrows: scheduled | ready | waiting -> canceled at once; leased | running: stored, then told at the next renewal (Q39).
+CREATE OR REPLACE FUNCTION poolkeeper.cancel(_task_id uuid, _who text, _why text, _seen_version integer DEFAULT NULL)
+RETURNS TABLE (code text, state text, state_version integer)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    _task    poolkeeper.task := poolkeeper.visible_task(_task_id);
+    _now     timestamptz;
+    _version integer;
+    _lease   poolkeeper.lease;
+    _is      record;
+BEGIN
+    IF _task.id IS NULL THEN
+        RETURN QUERY SELECT 'unknown_task', NULL::text, NULL::integer;
+        RETURN;
+    END IF;
+    PERFORM poolkeeper.demand_durable();
+    FOR _i IN 1 .. 10 LOOP  -- the task may move from table to table between our looks
+        _now := poolkeeper.clock();
+        _version := NULL;
+        DELETE FROM poolkeeper.ready AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
+            RETURNING r.state_version INTO _version;
+        IF _version IS NULL THEN
+            DELETE FROM poolkeeper.later AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
+                RETURNING r.state_version INTO _version;
+        END IF;
+        IF _version IS NULL THEN
+            DELETE FROM poolkeeper.suspect AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
+                RETURNING r.state_version INTO _version;
+        END IF;
+        IF _version IS NOT NULL THEN
+            INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
+            VALUES (_task_id, _task.queue_id, _now, 'canceled', _who, _why, _version + 1);
+            DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
+            RETURN QUERY SELECT NULL::text, 'canceled', _version + 1;
+            RETURN;
+        END IF;
+        SELECT l.* INTO _lease FROM poolkeeper.lease AS l
+        WHERE l.task_id = _task_id AND l.state_version = coalesce(_seen_version, l.state_version) FOR NO KEY UPDATE;
+        IF FOUND THEN
+            IF _lease.cancel_by IS NULL THEN
+                UPDATE poolkeeper.lease AS l SET cancel_by = _who, cancel_why = _why WHERE l.task_id = _task_id;
+                INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
+                VALUES (_task_id, _task.queue_id, _now, 'cancel_requested', _who, _why, _lease.state_version);
+                PERFORM poolkeeper.wake();
+            END IF;
+            RETURN QUERY SELECT NULL::text, CASE WHEN _lease.started_at IS NULL THEN 'leased' ELSE 'running' END, _lease.state_version;
+            RETURN;
+        END IF;
+        SELECT p.* INTO _is FROM poolkeeper.present_state(_task_id) AS p;
+        EXIT WHEN _is.state IN ('succeeded', 'failed', 'canceled', 'dead') OR _is.state_version IS DISTINCT FROM coalesce(_seen_version, _is.state_version);
+    END LOOP;
+    RETURN QUERY SELECT CASE WHEN _is.state IN ('succeeded', 'failed', 'canceled', 'dead') THEN 'already_ended' ELSE 'stale_version' END,
+                        _is.state, _is.state_version;
+END $$;
+
+-- Takes a dead letter away from its table, or says why not. One of two at once gets it (Q29).
+CREATE OR REPLACE FUNCTION poolkeeper.take_dead(_task_id uuid, _seen_version integer, OUT code text, OUT letter poolkeeper.dead)
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF (poolkeeper.visible_task(_task_id)).id IS NULL THEN
+        code := 'unknown_task';
+        RETURN;
+    END IF;
+    PERFORM poolkeeper.demand_durable();
+    DELETE FROM poolkeeper.dead AS d WHERE d.task_id = _task_id AND d.state_version = coalesce(_seen_version, d.state_version)
+        RETURNING d.* INTO letter;
+    IF letter.task_id IS NULL THEN
+        code := CASE WHEN EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.task_id = _task_id) THEN 'stale_version' ELSE 'not_dead' END;
+    END IF;
+END $$;
+
+-- Arrow: dead -> ready, with a fresh budget; delivery numbers go on, the checkpoint stays.
+CREATE OR REPLACE FUNCTION poolkeeper.requeue(_task_id uuid, _who text, _why text, _seen_version integer DEFAULT NULL)
+RETURNS TABLE (code text, state text, state_version integer)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    _taken record;
+    _now   timestamptz;
+BEGIN
+    SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version);
+    IF _taken.code IS NOT NULL THEN
+        RETURN QUERY SELECT _taken.code, p.state, p.state_version
+                     FROM (VALUES (1)) AS one LEFT JOIN LATERAL poolkeeper.present_state(_task_id) AS p ON _taken.code <> 'unknown_task';
+        RETURN;
+    END IF;
+    _now := poolkeeper.clock();
+    INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
+    VALUES (_task_id, (_taken.letter).queue_id, _now, 'requeued', _who, _why, (_taken.letter).state_version + 1);
+    INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, delivery, state_version)
+    VALUES (_task_id, (_taken.letter).queue_id, (_taken.letter).priority, (_taken.letter).lane, (_taken.letter).type_key, _now,
+            (_taken.letter).delivery, (_taken.letter).state_version + 1);
+    PERFORM poolkeeper.wake();
+    RETURN QUERY SELECT NULL::text, 'ready', (_taken.letter).state_version + 1;
+END $$;
+
+-- Arrow: dead -> canceled (reason discarded).
+CREATE OR REPLACE FUNCTION poolkeeper.discard(_task_id uuid, _who text, _why text, _seen_version integer DEFAULT NULL)
+RETURNS TABLE (code text, state text, state_version integer)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    _taken record;
+BEGIN
+    SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version);
+    IF _taken.code IS NOT NULL THEN
+        RETURN QUERY SELECT _taken.code, p.state, p.state_version
+                     FROM (VALUES (1)) AS one LEFT JOIN LATERAL poolkeeper.present_state(_task_id) AS p ON _taken.code <> 'unknown_task';
+        RETURN;
+    END IF;
+    INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
+    VALUES (_task_id, (_taken.letter).queue_id, poolkeeper.clock(), 'discarded', _who, _why, (_taken.letter).state_version + 1);
+    DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
+    RETURN QUERY SELECT NULL::text, 'canceled', (_taken.letter).state_version + 1;
+END $$;

@@ -1,0 +1,91 @@
+-- Policies of queues: one versioned row each (O1). Identity: (cluster, namespace UID, name); an equal name of another
+-- cluster or of a re-created namespace is refused (queue_owned) until adoption is asked for (contract 11).
+
+CREATE OR REPLACE FUNCTION poolkeeper.apply_policy(
+    _cluster text, _namespace_uid text, _namespace text, _name text, _spec jsonb, _who text, _adopt boolean DEFAULT false
+) RETURNS TABLE (code text, queue_id integer, policy_version integer, changed boolean)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    _caller poolkeeper.access := poolkeeper.caller();
+    _q      poolkeeper.queue;
+    _old    jsonb;
+    _secs   jsonb := _spec;
+BEGIN
+    IF NOT poolkeeper.may_see(_caller, _namespace || '/' || _name, NULL) THEN
+        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login may not apply policies to that queue';
+    END IF;
+    PERFORM poolkeeper.demand_durable();
+    INSERT INTO poolkeeper.queue (cluster, namespace_uid, namespace, name, visibility_timeout, max_deliveries, max_hand_backs, max_snoozes,
+                                  backoff_initial, backoff_max, backoff_factor, priority_min, priority_max, priority_default, priority_age,
+                                  max_payload_bytes, checkpoint_max_bytes, checkpoint_max_per_second)
+    VALUES (_cluster, _namespace_uid, _namespace, _name, '15 s', 5, 20, 100, '1 s', '10 min', 2, 0, 9, 4, '5 min', 65536, 65536, 10)
+    ON CONFLICT (namespace, name) DO NOTHING;
+    SELECT q.* INTO STRICT _q FROM poolkeeper.queue AS q WHERE q.namespace = _namespace AND q.name = _name FOR NO KEY UPDATE;
+    IF (_q.cluster, _q.namespace_uid) <> (_cluster, _namespace_uid) AND NOT _adopt THEN
+        RETURN QUERY SELECT 'queue_owned', _q.id, _q.policy_version, false;
+        RETURN;
+    END IF;
+    SELECT p.spec INTO _old FROM poolkeeper.policy AS p WHERE p.queue_id = _q.id AND p.version = _q.policy_version;
+    IF _old = _spec AND (_q.cluster, _q.namespace_uid) = (_cluster, _namespace_uid) THEN
+        RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, false;
+        RETURN;
+    END IF;
+    UPDATE poolkeeper.queue AS q SET
+        cluster = _cluster, namespace_uid = _namespace_uid, policy_version = q.policy_version + 1,
+        paused = coalesce((_spec ->> 'paused')::boolean, false),
+        visibility_timeout = poolkeeper.seconds(_spec, 'visibility_timeout_seconds', 15),
+        max_age = poolkeeper.seconds(_spec, 'max_age_seconds', NULL),
+        max_deliveries = coalesce((_spec ->> 'max_deliveries')::integer, 5),
+        max_hand_backs = coalesce((_spec ->> 'max_hand_backs')::integer, 20),
+        max_snoozes = coalesce((_spec ->> 'max_snoozes')::integer, 100),
+        task_types = ARRAY(SELECT jsonb_array_elements_text(coalesce(nullif(_spec -> 'task_types', 'null'), '[]'))),
+        wake_up = coalesce(_spec ->> 'wake_up', 'notify'),
+        backoff_initial = poolkeeper.seconds(_spec, 'backoff_initial_seconds', 1),
+        backoff_max = poolkeeper.seconds(_spec, 'backoff_max_seconds', 600),
+        backoff_factor = coalesce((_spec ->> 'backoff_factor_percent')::double precision, 200) / 100,
+        backoff_max_elapsed = poolkeeper.seconds(_spec, 'backoff_max_elapsed_seconds', NULL),
+        priority_min = coalesce((_spec ->> 'priority_min')::smallint, 0::smallint),
+        priority_max = coalesce((_spec ->> 'priority_max')::smallint, 9::smallint),
+        priority_default = coalesce((_spec ->> 'priority_default')::smallint, 4::smallint),
+        priority_age = poolkeeper.seconds(_spec, 'priority_age_seconds', 300),
+        max_payload_bytes = coalesce((_spec ->> 'max_payload_bytes')::integer, 65536),
+        concurrency_max = (_spec ->> 'concurrency_max')::integer,
+        checkpoint_max_bytes = coalesce((_spec ->> 'checkpoint_max_bytes')::integer, 65536),
+        checkpoint_max_per_second = coalesce((_spec ->> 'checkpoint_max_per_second')::double precision, 10),
+        dead_letter_owner = _spec ->> 'dead_letter_owner',
+        dead_letter_runbook = _spec ->> 'dead_letter_runbook'
+    WHERE q.id = _q.id
+    RETURNING q.* INTO _q;
+    INSERT INTO poolkeeper.policy (queue_id, version, spec, applied_by, applied_at)
+    VALUES (_q.id, _q.policy_version, _spec, _who, poolkeeper.clock());
+    INSERT INTO poolkeeper.queue_count (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
+    PERFORM poolkeeper.wake();  -- a pause ended, a limit raised
+    RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, true;
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.seconds(_spec jsonb, _key text, _default double precision) RETURNS interval
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT make_interval(secs => coalesce((_spec ->> _key)::double precision, _default)) $$;
+
+-- Pause and resume by people outside Kubernetes: a new version of the same policy.
+CREATE OR REPLACE FUNCTION poolkeeper.pause_queue(_queue text, _paused boolean, _who text) RETURNS TABLE (code text, policy_version integer)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+    _found record;
+BEGIN
+    SELECT q.cluster, q.namespace_uid, q.namespace, q.name, p.spec INTO _found
+    FROM poolkeeper.queue AS q JOIN poolkeeper.policy AS p ON p.queue_id = q.id AND p.version = q.policy_version
+    WHERE q.namespace || '/' || q.name = poolkeeper.queue_path(_queue);
+    IF NOT FOUND OR NOT poolkeeper.may_see(poolkeeper.caller(), poolkeeper.queue_path(_queue), NULL) THEN
+        RETURN QUERY SELECT 'unknown_queue', NULL::integer;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT a.code, a.policy_version FROM poolkeeper.apply_policy(
+        _found.cluster, _found.namespace_uid, _found.namespace, _found.name, _found.spec || jsonb_build_object('paused', _paused), _who) AS a;
+END $$;

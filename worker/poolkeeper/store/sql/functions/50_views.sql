@@ -1,0 +1,82 @@
+-- Reading. The views are the owner's; callers read through functions that check what they may see (Q51).
+
+-- The one log (Q2): accepted, claimed, started, ended, and what people did, in the order of their numbers.
+CREATE OR REPLACE VIEW poolkeeper.history AS
+    SELECT t.id AS task_id, t.accepted_at AS at, 0::bigint AS no, 'accepted' AS what, NULL::integer AS delivery, NULL::text AS outcome,
+           NULL::text AS reason, NULL::text AS actor, NULL::text AS error_class, NULL::text AS error, NULL::text AS build, NULL::uuid AS session_id,
+           1 AS state_version, CASE WHEN t.run_at > t.accepted_at THEN 'scheduled' ELSE 'ready' END AS state
+    FROM poolkeeper.task AS t
+    UNION ALL
+    SELECT d.task_id, d.claimed_at, d.no, CASE WHEN d.started_at IS NULL THEN 'claimed' ELSE 'started' END, d.delivery, NULL, NULL, NULL, NULL, NULL,
+           d.build, d.session_id, d.state_version - 1, CASE WHEN d.started_at IS NULL THEN 'leased' ELSE 'running' END
+    FROM poolkeeper.delivery AS d
+    UNION ALL
+    SELECT d.task_id, d.ended_at, d.no, 'ended', d.delivery, d.outcome, d.reason, NULL, d.error_class, d.error, d.build, d.session_id,
+           d.state_version, d.next_state
+    FROM poolkeeper.delivery AS d
+    UNION ALL
+    SELECT l.task_id, l.claimed_at, 9223372036854775807, CASE WHEN l.started_at IS NULL THEN 'claimed' ELSE 'started' END, l.delivery, NULL, NULL,
+           NULL, NULL, NULL, NULL, l.session_id, l.state_version, CASE WHEN l.started_at IS NULL THEN 'leased' ELSE 'running' END
+    FROM poolkeeper.lease AS l
+    UNION ALL
+    SELECT e.task_id, e.at, e.no, e.kind, NULL, NULL, e.reason, e.actor, NULL, NULL, NULL, NULL, e.state_version,
+           CASE e.kind WHEN 'woke' THEN 'ready' WHEN 'canceled' THEN 'canceled' WHEN 'requeued' THEN 'ready' WHEN 'discarded' THEN 'canceled'
+                       WHEN 'died' THEN 'dead' END
+    FROM poolkeeper.event AS e;
+
+CREATE OR REPLACE VIEW poolkeeper.tasks AS
+    SELECT t.id, q.namespace || '/' || q.name AS queue, t.type, t.tenant, t.priority, p.state, p.reason, p.state_version, t.accepted_at, t.run_at,
+           t.expires_at, t.payload, p.result, t.labels
+    FROM poolkeeper.task AS t
+    JOIN poolkeeper.queue AS q ON q.id = t.queue_id
+    CROSS JOIN LATERAL poolkeeper.present_state(t.id) AS p;
+
+CREATE OR REPLACE FUNCTION poolkeeper.task_view(_task_id uuid)
+RETURNS TABLE (id uuid, queue text, type text, tenant text, priority integer, state text, reason text, state_version integer,
+               accepted_at timestamptz, run_at timestamptz, expires_at timestamptz, payload jsonb, result jsonb, labels jsonb,
+               checkpoint jsonb, deliveries integer, cancel_requested boolean)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT v.id, v.queue, v.type, v.tenant, v.priority::integer, v.state, v.reason, v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
+           v.result, v.labels, c.value,
+           (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,
+           l.cancel_by IS NOT NULL
+    FROM poolkeeper.tasks AS v
+    LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = v.id
+    LEFT JOIN poolkeeper.lease AS l ON l.task_id = v.id
+    WHERE v.id = (poolkeeper.visible_task(_task_id)).id
+$$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.timeline(_task_id uuid)
+RETURNS TABLE (at timestamptz, what text, delivery integer, outcome text, reason text, actor text, error_class text, error text, build text,
+               session_id uuid, state_version integer, state text)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT h.at, h.what, h.delivery, h.outcome, h.reason, h.actor, h.error_class, h.error, h.build, h.session_id, h.state_version, h.state
+    FROM poolkeeper.history AS h
+    WHERE h.task_id = (poolkeeper.visible_task(_task_id)).id
+    ORDER BY h.state_version, h.no, h.at
+$$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.dead_letters(_queue text DEFAULT NULL, _most integer DEFAULT 100)
+RETURNS TABLE (task_id uuid, queue text, type text, tenant text, died_at timestamptz, reason text, sentence text, action text, error_class text,
+               error text, build text, deliveries integer, spent integer, failures integer, expiries integer, hand_backs integer, snoozes integer,
+               state_version integer, payload jsonb, checkpoint jsonb, owner text, runbook text)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT d.task_id, q.namespace || '/' || q.name, t.type, t.tenant, d.died_at, d.reason, r.sentence, r.action, d.error_class, d.error, d.build,
+           d.delivery, d.spent::integer, d.failures::integer, d.expiries::integer, d.hand_backs::integer, d.snoozes::integer, d.state_version,
+           t.payload, c.value, q.dead_letter_owner, q.dead_letter_runbook
+    FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
+    CROSS JOIN poolkeeper.queue AS q
+    CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.dead AS k WHERE k.queue_id = q.id ORDER BY k.died_at DESC LIMIT _most) AS d
+    JOIN poolkeeper.task AS t ON t.id = d.task_id
+    JOIN poolkeeper.reason AS r ON r.reason = d.reason
+    LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = d.task_id
+    WHERE (_queue IS NULL OR q.namespace || '/' || q.name = poolkeeper.queue_path(_queue))
+      AND poolkeeper.may_see(me.who, q.namespace || '/' || q.name, t.tenant)
+    ORDER BY d.died_at DESC LIMIT least(greatest(_most, 1), 10000)
+$$;

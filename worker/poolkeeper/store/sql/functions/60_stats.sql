@@ -1,0 +1,99 @@
+-- What the operator needs, in one statement for all queues and pools (O10). Cost: one probe for each (lane, type,
+-- priority) that has ready tasks (at most 1000 a queue), and counts that stop at 10,000; never the backlog.
+
+CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(_q poolkeeper.queue, _now timestamptz) RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+    WITH heads AS MATERIALIZED (
+        SELECT h.*, count(*) OVER () AS n FROM poolkeeper.heads((_q).id, -9223372036854775808, 1000) AS h
+    ), sized AS MATERIALIZED (
+        SELECT h.*, (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
+                     WHERE r.queue_id = (_q).id AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
+                     LIMIT greatest(10, 10000 / h.n)) AS x) AS ready
+        FROM heads AS h
+    ), overdue AS MATERIALIZED (  -- due, but not yet moved by a sweep: runnable all the same (O12)
+        SELECT min(d.due_at) AS since, count(*) AS n
+        FROM (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = (_q).id AND k.due_at <= _now ORDER BY k.due_at LIMIT 10000) AS d
+    ), suspects AS MATERIALIZED (
+        SELECT min(u.ready_at) AS since, count(*) AS n FROM poolkeeper.suspect AS u WHERE u.queue_id = (_q).id
+    ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent
+        SELECT count(*) FILTER (WHERE l.started_at IS NULL) AS leased, count(*) FILTER (WHERE l.started_at IS NOT NULL) AS running,
+               count(*) FILTER (WHERE x.expired) AS expired, min(x.until) FILTER (WHERE x.expired) AS expired_since
+        FROM poolkeeper.lease AS l
+        JOIN poolkeeper.session AS s ON s.id = l.session_id
+        CROSS JOIN LATERAL (SELECT greatest(s.renewed_at + (_q).visibility_timeout, l.extended_until) AS until,
+                                   greatest(s.renewed_at + (_q).visibility_timeout, l.extended_until) <= _now AS expired) AS x
+        WHERE l.queue_id = (_q).id
+    )
+    SELECT jsonb_build_object(
+        'queue_id', (_q).id, 'namespace', (_q).namespace, 'name', (_q).name, 'policy_version', (_q).policy_version, 'paused', (_q).paused,
+        'ready', least(10000, coalesce((SELECT sum(s.ready) FROM sized AS s), 0) + (SELECT o.n FROM overdue AS o) + (SELECT u.n FROM suspects AS u)
+                              + (SELECT l.expired FROM leases AS l)),
+        'scheduled', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NULL LIMIT 10000) AS x),
+        'waiting', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NOT NULL LIMIT 10000) AS x),
+        'leased', (SELECT l.leased FROM leases AS l), 'running', (SELECT l.running - l.expired FROM leases AS l),
+        'dead', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id LIMIT 100000) AS x),
+        'dead_recent', (SELECT count(*) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '1 minute'),
+        'suspects', (SELECT u.n FROM suspects AS u),
+        'oldest_runnable', extract(epoch FROM _now - least((SELECT min(s.head_ready_at) FROM sized AS s), (SELECT o.since FROM overdue AS o),
+                                                           (SELECT u.since FROM suspects AS u), (SELECT l.expired_since FROM leases AS l))),
+        'next_due', extract(epoch FROM (SELECT min(d.due_at) FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now) - _now),
+        'lease_expiries', (SELECT c.lease_expiries FROM poolkeeper.queue_count AS c WHERE c.queue_id = (_q).id),
+        'types', coalesce((
+            SELECT jsonb_agg(jsonb_build_object('type', y.type, 'ready', y.ready, 'oldest', extract(epoch FROM _now - y.since)))
+            FROM (SELECT (SELECT t.type FROM poolkeeper.task AS t WHERE t.id = (array_agg(s.head_task))[1]) AS type,
+                         sum(s.ready) AS ready, min(s.head_ready_at) AS since
+                  FROM sized AS s GROUP BY s.type_key) AS y), '[]'))
+$$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.pool_stats(_p poolkeeper.pool, _now timestamptz) RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+    SELECT jsonb_build_object(
+        'pool', (_p).name, 'max_running', (_p).max_running, 'types', (_p).known_types,
+        'running', (SELECT count(*) FROM poolkeeper.lease AS l WHERE l.pool_id = (_p).id),
+        'sessions', coalesce((
+            SELECT jsonb_agg(jsonb_build_object(
+                'session_id', s.id, 'pod_name', s.info ->> 'pod_name', 'pod_uid', s.info ->> 'pod_uid', 'build', s.info ->> 'build',
+                'busy', b.n, 'concurrency', s.concurrency, 'draining', s.draining,
+                'renewed_ago', extract(epoch FROM _now - s.renewed_at), 'registered_ago', extract(epoch FROM _now - s.registered_at),
+                'idle_for', CASE WHEN b.n = 0 THEN extract(epoch FROM _now - coalesce(s.idle_since, s.renewed_at)) END,
+                'finished', s.finished, 'busy_seconds', s.busy_seconds))
+            FROM poolkeeper.session AS s
+            CROSS JOIN LATERAL (SELECT count(*) AS n FROM poolkeeper.lease AS l WHERE l.session_id = s.id) AS b
+            WHERE s.pool_id = (_p).id AND s.ended_at IS NULL AND (s.renewed_at > _now - interval '2 minutes' OR b.n > 0)), '[]'),
+        'drains', coalesce((
+            SELECT jsonb_agg(jsonb_build_object('ended_ago', extract(epoch FROM _now - r.at), 'seconds', r.seconds, 'truncated', r.truncated))
+            FROM (SELECT k.at, k.seconds, k.truncated FROM poolkeeper.drain_report AS k
+                  WHERE k.pool_id = (_p).id AND k.at > _now - interval '14 days' ORDER BY k.at DESC LIMIT 200) AS r), '[]'))
+$$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.stats(_cluster text) RETURNS TABLE (kind text, data jsonb)
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+DECLARE
+    _now timestamptz := poolkeeper.clock();
+    _me  poolkeeper.access := poolkeeper.caller();
+BEGIN
+    RETURN QUERY
+        SELECT 'queue', poolkeeper.queue_stats(q, _now) FROM poolkeeper.queue AS q
+        WHERE (_cluster IS NULL OR q.cluster = _cluster) AND poolkeeper.may_see(_me, q.namespace || '/' || q.name, NULL)
+        UNION ALL
+        SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
+        UNION ALL
+        SELECT 'installation', jsonb_build_object('now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
+                                                  'schema_version', (SELECT max(m.version) FROM poolkeeper.migration AS m))
+        FROM poolkeeper.instance AS i;
+END $$;
+
+CREATE OR REPLACE FUNCTION poolkeeper.queues() RETURNS TABLE (data jsonb)
+LANGUAGE sql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT poolkeeper.queue_stats(q, n.now) FROM (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who OFFSET 0) AS n
+    CROSS JOIN poolkeeper.queue AS q
+    WHERE poolkeeper.may_see(n.who, q.namespace || '/' || q.name, NULL) ORDER BY q.namespace, q.name
+$$;

@@ -1,0 +1,31 @@
+-- Partitions of the history: made ahead, one a month, bounded by the time in the task ids (contract 8). The default
+-- partition takes what comes when nobody made one; a month that it already holds rows of is left to it.
+
+CREATE OR REPLACE FUNCTION poolkeeper.maintain() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    _made  integer := 0;
+    _month timestamptz;
+    _table text;
+    _name  text;
+    _taken boolean;
+BEGIN
+    PERFORM poolkeeper.caller();
+    PERFORM set_config('lock_timeout', '2s', true);  -- rather later than in the way
+    FOREACH _table IN ARRAY ARRAY['delivery', 'event'] LOOP
+        FOR _i IN 0 .. 2 LOOP
+            _month := date_trunc('month', poolkeeper.clock() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' + make_interval(months => _i);
+            _name := format('%s_standard_%s', _table, to_char(_month AT TIME ZONE 'UTC', 'YYYYMM'));
+            CONTINUE WHEN to_regclass('poolkeeper.' || _name) IS NOT NULL;
+            EXECUTE format('SELECT EXISTS (SELECT FROM poolkeeper.%I WHERE task_id >= $1 AND task_id < $2)', _table || '_standard_rest')
+                INTO _taken USING poolkeeper.id_floor(_month), poolkeeper.id_floor(_month + interval '1 month');
+            CONTINUE WHEN _taken;
+            EXECUTE format('CREATE TABLE poolkeeper.%I PARTITION OF poolkeeper.%I FOR VALUES FROM (%L) TO (%L)', _name, _table || '_standard',
+                           poolkeeper.id_floor(_month), poolkeeper.id_floor(_month + interval '1 month'));
+            _made := _made + 1;
+        END LOOP;
+    END LOOP;
+    RETURN _made;
+END $$;

@@ -1,0 +1,39 @@
+-- Group roles, which a login joins, and what each may call. Nothing else is granted to anybody (Q51).
+DO $$
+DECLARE
+    _role text;
+BEGIN
+    FOREACH _role IN ARRAY ARRAY['poolkeeper_submitter', 'poolkeeper_worker', 'poolkeeper_operator', 'poolkeeper_reader', 'poolkeeper_person'] LOOP
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', _role);
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;  -- roles belong to the server, not to the database
+        END;
+    END LOOP;
+END $$;
+
+REVOKE ALL ON SCHEMA poolkeeper FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA poolkeeper FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA poolkeeper FROM PUBLIC;
+GRANT USAGE ON SCHEMA poolkeeper TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_operator, poolkeeper_reader, poolkeeper_person;
+
+GRANT EXECUTE ON FUNCTION poolkeeper.submit(text, text, jsonb, jsonb, boolean), poolkeeper.submit_many(text, jsonb, boolean)
+    TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION
+    poolkeeper.register_session(text, text[], text[], integer, jsonb),
+    poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb),
+    poolkeeper.renew(uuid, text, bigint, uuid[], jsonb), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
+    poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
+    TO poolkeeper_worker;
+GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.task_view(uuid), poolkeeper.timeline(uuid), poolkeeper.dead_letters(text, integer), poolkeeper.queues(),
+    poolkeeper.decisions(text, integer), poolkeeper.installation()
+    TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_operator, poolkeeper_reader, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.cancel(uuid, text, text, integer) TO poolkeeper_submitter, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.requeue(uuid, text, text, integer), poolkeeper.discard(uuid, text, text, integer),
+    poolkeeper.pause_queue(text, boolean, text) TO poolkeeper_person;
+GRANT EXECUTE ON FUNCTION
+    poolkeeper.apply_policy(text, text, text, text, jsonb, text, boolean), poolkeeper.stats(text), poolkeeper.set_pool(text, integer),
+    poolkeeper.mark_sessions(text, text[], boolean), poolkeeper.record_decision(text, jsonb), poolkeeper.dead_batch(integer),
+    poolkeeper.dead_batch_announced(integer, integer), poolkeeper.maintain()
+    TO poolkeeper_operator;
+GRANT EXECUTE ON FUNCTION poolkeeper.apply_policy(text, text, text, text, jsonb, text, boolean) TO poolkeeper_person;

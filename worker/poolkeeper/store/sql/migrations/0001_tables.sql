@@ -1,0 +1,289 @@
+-- Tables of the store. Nothing here is granted to anybody: callers get EXECUTE on functions only (Q51).
+--
+-- A task's state follows from the tables that hold a row of it (view poolkeeper.tasks):
+--   later    scheduled, or waiting with a reason      ready    claimable now
+--   suspect  claimable now, but only alone (Q27)      lease    leased or running
+--   dead     dead letter                              none     ended: its last delivery or event says how
+-- A task has a row in at most one of them. Its body (task) never changes; the numbers that do change (deliveries,
+-- failures, ...) travel with the row from table to table.
+--
+-- LOCK ORDER, for every function: installation -> queue -> pool -> provider -> lane -> ordering key -> task,
+-- ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone.
+-- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED.
+
+CREATE TABLE poolkeeper.instance (
+    singleton      boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    id             uuid NOT NULL DEFAULT gen_random_uuid(),
+    digest_inner   bytea NOT NULL,  -- HMAC-SHA256 key blocks for the digest of payloads (Q6)
+    digest_outer   bytea NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE TABLE poolkeeper.code (   -- contract 2; the same list is the StrEnum poolkeeper.codes.Code
+    code       text PRIMARY KEY,
+    class      text NOT NULL,
+    sentence   text NOT NULL
+);
+
+CREATE TABLE poolkeeper.reason (  -- Q3; the same list is poolkeeper.codes.Reason
+    reason     text PRIMARY KEY,
+    sentence   text NOT NULL,
+    action     text NOT NULL
+);
+
+CREATE TABLE poolkeeper.access (  -- who a login is; no row: no rights (the schema's owner may everything)
+    role           name PRIMARY KEY,
+    pool           text,              -- a worker's pool; NULL: any
+    queues         text[],            -- 'namespace/name'; NULL: all
+    tenants        text[],            -- NULL: all
+    tenants_except text[]             -- taken out of the above
+);
+
+CREATE TABLE poolkeeper.queue (
+    id                        integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    cluster                   text NOT NULL,   -- UID of the kube-system namespace, or 'local'
+    namespace_uid             text NOT NULL,
+    namespace                 text NOT NULL,
+    name                      text NOT NULL,
+    policy_version            integer NOT NULL DEFAULT 0,
+    paused                    boolean NOT NULL DEFAULT false,
+    visibility_timeout        interval NOT NULL,
+    max_age                   interval,
+    max_deliveries            integer NOT NULL CHECK (max_deliveries >= 1),
+    max_hand_backs            integer NOT NULL CHECK (max_hand_backs >= 0),
+    max_snoozes               integer NOT NULL CHECK (max_snoozes >= 0),
+    task_types                text[] NOT NULL DEFAULT '{}',
+    wake_up                   text NOT NULL DEFAULT 'notify' CHECK (wake_up IN ('notify', 'poll')),
+    backoff_initial           interval NOT NULL,
+    backoff_max               interval NOT NULL,
+    backoff_factor            double precision NOT NULL CHECK (backoff_factor >= 1),
+    backoff_max_elapsed       interval,
+    priority_min              smallint NOT NULL,
+    priority_max              smallint NOT NULL,
+    priority_default          smallint NOT NULL,
+    priority_age              interval NOT NULL,
+    max_payload_bytes         integer NOT NULL,
+    concurrency_max           integer CHECK (concurrency_max >= 0),
+    checkpoint_max_bytes      integer NOT NULL,
+    checkpoint_max_per_second double precision NOT NULL,
+    dead_letter_owner         text,
+    dead_letter_runbook       text,
+    UNIQUE (namespace, name),
+    CHECK (visibility_timeout >= interval '500 milliseconds'),
+    CHECK (priority_min <= priority_default AND priority_default <= priority_max)
+);
+
+CREATE TABLE poolkeeper.queue_count (  -- apart from queue: a counter must not touch the row that limits lock
+    queue_id       integer PRIMARY KEY REFERENCES poolkeeper.queue,
+    lease_expiries bigint NOT NULL DEFAULT 0,
+    dead_batch     integer NOT NULL DEFAULT 0
+);
+
+CREATE TABLE poolkeeper.policy (  -- every version ever applied (O1)
+    queue_id   integer NOT NULL REFERENCES poolkeeper.queue,
+    version    integer NOT NULL,
+    spec       jsonb NOT NULL,
+    applied_by text NOT NULL,
+    applied_at timestamptz NOT NULL,
+    PRIMARY KEY (queue_id, version)
+);
+
+CREATE TABLE poolkeeper.pool (
+    id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name              text NOT NULL UNIQUE,        -- 'namespace/name'
+    max_running       integer CHECK (max_running >= 0),
+    isolating_session uuid,                        -- the one worker that makes room for suspects (Q27)
+    known_types       text[]                       -- what its last session could run (Q11)
+);
+
+CREATE TABLE poolkeeper.session (
+    id            uuid PRIMARY KEY,
+    secret_hash   bytea NOT NULL,
+    pool_id       integer NOT NULL REFERENCES poolkeeper.pool,
+    role          name NOT NULL,
+    queues        text[] NOT NULL,
+    queue_ids     integer[] NOT NULL,
+    types         text[] NOT NULL,
+    type_keys     bigint[] NOT NULL,
+    concurrency   integer NOT NULL CHECK (concurrency >= 1),
+    info          jsonb NOT NULL,
+    registered_at timestamptz NOT NULL,
+    renewed_at    timestamptz NOT NULL,
+    draining      boolean NOT NULL DEFAULT false,  -- the operator's mark: no new claims
+    grace         interval,                        -- the real grace of a terminating pod, once known
+    finished      bigint NOT NULL DEFAULT 0,
+    busy_seconds  double precision NOT NULL DEFAULT 0,
+    idle_since    timestamptz,
+    ended_at      timestamptz
+) WITH (fillfactor = 50);                          -- renewals are HOT: no index on a column that they write
+CREATE INDEX session_live ON poolkeeper.session (pool_id) WHERE ended_at IS NULL;
+
+CREATE TABLE poolkeeper.task (
+    id             uuid PRIMARY KEY,
+    queue_id       integer NOT NULL,
+    type           text NOT NULL CHECK (type ~ '^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$' AND length(type) <= 100),
+    tenant         text NOT NULL CHECK (length(tenant) BETWEEN 1 AND 200),
+    priority       smallint NOT NULL,
+    max_deliveries integer,
+    accepted_at    timestamptz NOT NULL,
+    run_at         timestamptz NOT NULL,   -- age counts from here (Q23)
+    expires_at     timestamptz,
+    payload        jsonb NOT NULL,
+    labels         jsonb,
+    traceparent    text,
+    submitted_by   name NOT NULL
+);
+
+-- The numbers that travel: delivery (number of the last one, never reset), spent (deliveries of the present budget),
+-- failures, expiries, hand_backs, snoozes, waits; state_version rises by one with each transition (Q1).
+CREATE SEQUENCE poolkeeper.ready_seq CACHE 1;
+CREATE TABLE poolkeeper.ready (
+    task_id       uuid PRIMARY KEY,
+    queue_id      integer NOT NULL,
+    priority      smallint NOT NULL,
+    lane          bigint NOT NULL,         -- poolkeeper.lane_key(queue, tenant)
+    type_key      bigint NOT NULL,
+    seq           bigint NOT NULL DEFAULT nextval('poolkeeper.ready_seq'),
+    ready_at      timestamptz NOT NULL,
+    expires_at    timestamptz,
+    delivery      integer NOT NULL DEFAULT 0,
+    state_version integer NOT NULL DEFAULT 1,
+    spent         smallint NOT NULL DEFAULT 0,
+    failures      smallint NOT NULL DEFAULT 0,
+    expiries      smallint NOT NULL DEFAULT 0,
+    hand_backs    smallint NOT NULL DEFAULT 0,
+    snoozes       smallint NOT NULL DEFAULT 0,
+    waits         smallint NOT NULL DEFAULT 0
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+CREATE UNIQUE INDEX ready_claim ON poolkeeper.ready (queue_id, lane, type_key, priority, seq);  -- claim order
+CREATE INDEX ready_expires ON poolkeeper.ready (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE poolkeeper.suspect (LIKE poolkeeper.ready INCLUDING DEFAULTS);
+ALTER TABLE poolkeeper.suspect ADD PRIMARY KEY (task_id);
+
+CREATE TABLE poolkeeper.later (
+    LIKE poolkeeper.ready INCLUDING DEFAULTS,
+    due_at        timestamptz NOT NULL,
+    wait_reason   text                     -- NULL: scheduled; else waiting for this
+);
+ALTER TABLE poolkeeper.later ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP DEFAULT, ALTER COLUMN seq DROP NOT NULL;
+CREATE INDEX later_due ON poolkeeper.later (due_at);
+CREATE INDEX later_queue ON poolkeeper.later (queue_id, due_at);
+CREATE INDEX later_expires ON poolkeeper.later (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE poolkeeper.lease (
+    LIKE poolkeeper.ready,
+    session_id    uuid NOT NULL,
+    pool_id       integer NOT NULL,
+    turn          bigint NOT NULL,
+    token_hash    bytea NOT NULL,
+    claimed_at    timestamptz NOT NULL,
+    started_at    timestamptz,             -- NULL: leased; else running
+    extended_until timestamptz,
+    suspect       boolean NOT NULL DEFAULT false,
+    cancel_by     text,
+    cancel_why    text
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE poolkeeper.lease ADD PRIMARY KEY (task_id);   -- one owner (P2)
+CREATE INDEX lease_session ON poolkeeper.lease (session_id);
+CREATE INDEX lease_queue ON poolkeeper.lease (queue_id);  -- counting against concurrency.max
+CREATE INDEX lease_pool ON poolkeeper.lease (pool_id);    -- counting against maxRunning
+
+CREATE TABLE poolkeeper.dead (
+    LIKE poolkeeper.ready,
+    died_at       timestamptz NOT NULL,
+    reason        text NOT NULL REFERENCES poolkeeper.reason,
+    error_class   text,
+    error         text,
+    build         text,
+    batch         integer                  -- number of the announcement (O24); NULL: not yet in one
+);
+ALTER TABLE poolkeeper.dead ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP NOT NULL;
+CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at);
+CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id) WHERE batch IS NULL;
+
+-- What has ended. Partitioned by retention class, then by the time in the task's own id (UUID version 7), so that
+-- "already done" finds a delivery by (task, number or token) in one partition, without an index on anything else.
+CREATE SEQUENCE poolkeeper.history_no;
+CREATE TABLE poolkeeper.delivery (
+    retention     smallint NOT NULL DEFAULT 0,
+    task_id       uuid NOT NULL,
+    delivery      integer NOT NULL,
+    queue_id      integer NOT NULL,
+    pool_id       integer NOT NULL,
+    session_id    uuid NOT NULL,
+    ready_at      timestamptz NOT NULL,
+    claimed_at    timestamptz NOT NULL,
+    started_at    timestamptz,
+    ended_at      timestamptz NOT NULL,
+    outcome       text NOT NULL CHECK (outcome IN ('succeeded', 'failed', 'rejected', 'dead', 'snoozed', 'handed_back',
+                                                   'returned', 'canceled', 'expired')),
+    next_state    text NOT NULL,
+    reason        text REFERENCES poolkeeper.reason,
+    error_class   text,
+    error         text,
+    build         text,
+    suspect       boolean NOT NULL DEFAULT false,
+    token_hash    bytea NOT NULL,
+    state_version integer NOT NULL,
+    result        jsonb,
+    no            bigint NOT NULL DEFAULT nextval('poolkeeper.history_no'),
+    tx            xid8 NOT NULL DEFAULT pg_current_xact_id(),   -- for exporters: commit-safe order
+    PRIMARY KEY (retention, task_id, delivery)
+) PARTITION BY LIST (retention);
+CREATE TABLE poolkeeper.delivery_standard PARTITION OF poolkeeper.delivery FOR VALUES IN (0) PARTITION BY RANGE (task_id);
+CREATE TABLE poolkeeper.delivery_standard_rest PARTITION OF poolkeeper.delivery_standard DEFAULT;
+
+CREATE TABLE poolkeeper.event (
+    retention     smallint NOT NULL DEFAULT 0,
+    task_id       uuid NOT NULL,
+    no            bigint NOT NULL DEFAULT nextval('poolkeeper.history_no'),
+    queue_id      integer NOT NULL,
+    at            timestamptz NOT NULL,
+    kind          text NOT NULL CHECK (kind IN ('woke', 'canceled', 'cancel_requested', 'requeued', 'discarded', 'died')),
+    actor         text,
+    reason        text,
+    state_version integer NOT NULL,
+    tx            xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    PRIMARY KEY (retention, task_id, no)
+) PARTITION BY LIST (retention);
+CREATE TABLE poolkeeper.event_standard PARTITION OF poolkeeper.event FOR VALUES IN (0) PARTITION BY RANGE (task_id);
+CREATE TABLE poolkeeper.event_standard_rest PARTITION OF poolkeeper.event_standard DEFAULT;
+
+CREATE TABLE poolkeeper.checkpoint (
+    task_id    uuid PRIMARY KEY,
+    delivery   integer NOT NULL,
+    sequence   integer NOT NULL,
+    version    integer NOT NULL,
+    value      jsonb NOT NULL,
+    saved_at   timestamptz NOT NULL
+);
+
+CREATE TABLE poolkeeper.task_key (  -- idempotency (Q6); outlives the task
+    tenant     text NOT NULL,
+    queue_id   integer NOT NULL,
+    key        text NOT NULL CHECK (length(key) BETWEEN 1 AND 200),
+    task_id    uuid NOT NULL,
+    digest     bytea NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (tenant, queue_id, key)
+);
+
+CREATE TABLE poolkeeper.drain_report (
+    no         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pool_id    integer NOT NULL REFERENCES poolkeeper.pool,
+    session_id uuid NOT NULL,
+    at         timestamptz NOT NULL,
+    seconds    double precision NOT NULL,
+    truncated  boolean NOT NULL,
+    report     jsonb NOT NULL
+);
+CREATE INDEX drain_report_pool ON poolkeeper.drain_report (pool_id, at);
+
+CREATE TABLE poolkeeper.decision (
+    no       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pool_id  integer NOT NULL REFERENCES poolkeeper.pool,
+    at       timestamptz NOT NULL,
+    decision jsonb NOT NULL
+);
+CREATE INDEX decision_pool ON poolkeeper.decision (pool_id, no);

@@ -1,0 +1,174 @@
+"""The calls of a worker: register, turn (settle these, claim more), renew, checkpoint, drain."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Json
+
+from poolkeeper.store.call import Call, Row, nothing, one, value
+from poolkeeper.store.rows import (
+    CheckpointVerdict,
+    Claimed,
+    Extended,
+    RenewAnswer,
+    Session,
+    Settle,
+    SettleVerdict,
+    TurnAnswer,
+)
+
+
+def register_session(
+    pool: str, queues: Sequence[str], types: Sequence[str], *, concurrency: int, info: Mapping[str, Any]
+) -> Call[Session]:
+    """Register this process. Queues that do not exist yet are picked up by later turns once they do."""
+
+    def read(rows: list[Row]) -> Session:
+        row = rows[0]
+        return Session(
+            row.session, row.secret, row.renew_every, row.visibility_timeout, list(row.unknown_queues), row.instance_id
+        )
+
+    params = {
+        "pool": pool,
+        "queues": list(queues),
+        "types": list(types),
+        "concurrency": concurrency,
+        "info": Json(dict(info)),
+    }
+    return Call("register_session", params, read)
+
+
+def turn(
+    session: Session,
+    turn_no: int,
+    received: int,
+    settles: Sequence[Settle],
+    want: int,
+    *,
+    sweep: bool = False,
+    isolated: bool = False,
+) -> Call[TurnAnswer]:
+    """One round trip: settle these, claim up to ``want`` more (contract 20, Q10).
+
+    ``turn_no`` rises by one per call; ``received`` is the last one whose answer arrived: deliveries of an answer that
+    never did are returned unstarted.
+    """
+
+    def read(rows: list[Row]) -> TurnAnswer:
+        verdicts, claimed, note = [], [], {}
+        for row in rows:
+            if row.kind == "claimed":
+                claimed.append(_claimed(row))
+            elif row.kind == "settled":
+                verdicts.append(SettleVerdict(row.task_id, row.code, row.state))
+            else:
+                session.cursor.update(row.extra.get("cursor", {}))
+                note = row.extra
+        return TurnAnswer(
+            verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"]))
+        )
+
+    params = {
+        "session": session.id,
+        "secret": session.secret,
+        "turn": turn_no,
+        "received": received,
+        "settles": Json([_wire(s) for s in settles]),
+        "want": want,
+        "sweep": sweep,
+        "isolated": isolated,
+        "cursor": Json(session.cursor),
+    }
+    return Call("turn", params, read)
+
+
+def _wire(settle: Settle) -> dict[str, Any]:
+    wire: dict[str, Any] = {"t": str(settle.task_id), "k": settle.token, "o": settle.outcome}
+    if settle.result is not None:
+        wire["r"] = settle.result
+    if settle.error_class is not None:
+        wire["c"] = settle.error_class
+    if settle.error is not None:
+        wire["e"] = settle.error
+    if settle.retry_after is not None:
+        wire["a"] = settle.retry_after.total_seconds()
+    if not settle.started:
+        wire["u"] = True
+    return wire
+
+
+def _claimed(row: Row) -> Claimed:
+    return Claimed(
+        row.task_id,
+        row.token,
+        row.delivery,
+        row.queue,
+        row.type,
+        row.tenant,
+        row.payload,
+        row.checkpoint,
+        row.checkpoint_version,
+        row.labels,
+        row.traceparent,
+        row.submitted_at,
+        row.failures,
+        row.spent,
+        row.max_deliveries,
+        row.suspect,
+    )
+
+
+def renew(
+    session: Session, received: int, held: Sequence[UUID], *, stats: Mapping[str, Any] | None = None
+) -> Call[RenewAnswer]:
+    """Renew for every lease of the session (Q20). ``stats``: totals ``finished`` and ``busy_seconds`` of the process."""
+
+    def read(rows: list[Row]) -> RenewAnswer:
+        note = rows[-1].extra
+        tasks = rows[:-1]
+        return RenewAnswer(
+            [r.task_id for r in tasks if r.code == "lease_expired"],
+            [r.task_id for r in tasks if r.code == "canceled"],
+            note["draining"],
+            _seconds(note["grace"]),
+            _seconds(note["visibility_timeout"]),
+        )
+
+    params = {
+        "session": session.id,
+        "secret": session.secret,
+        "received": received,
+        "held": list(held),
+        "stats": Json(dict(stats or {})),
+    }
+    return Call("renew", params, read)
+
+
+def _seconds(raw: float | None) -> timedelta | None:
+    return None if raw is None else timedelta(seconds=float(raw))
+
+
+def checkpoint(task_id: UUID, token: str, value: Any, *, sequence: int, version: int = 1) -> Call[CheckpointVerdict]:
+    """Save the resumption cursor of a running delivery (Q30)."""
+    params = {"task_id": task_id, "token": token, "value": Json(value), "sequence": sequence, "version": version}
+    return Call("checkpoint", params, one(CheckpointVerdict))
+
+
+def extend(task_id: UUID, token: str, by: timedelta) -> Call[Extended]:
+    """Extend one lease, for workers that do not renew a session; at most an hour at a time."""
+    return Call("extend", {"task_id": task_id, "token": token, "by": by}, one(Extended))
+
+
+def end_session(session: Session) -> Call[int]:
+    """End the session; answers how many leases it still held, which are handed back."""
+    return Call("end_session", {"session": session.id, "secret": session.secret}, value)
+
+
+def report_drain(session: Session, report: Mapping[str, Any]) -> Call[None]:
+    """Write the drain report (Q48): at least ``duration_seconds`` and ``truncated``."""
+    return Call(
+        "report_drain", {"session": session.id, "secret": session.secret, "report": Json(dict(report))}, nothing
+    )
