@@ -1,0 +1,207 @@
+"""Submitting tasks, looking them up, cancelling them: on a connection of the caller's or on one of its own (Q4).
+
+Guarantees: on the caller's connection everything is part of the caller's transaction: the task exists if and only if
+that commits. What is no JSON is refused before anything is sent (Q8). `submit` raises what the store refuses, so that
+nothing is lost by not looking; `submit_many` returns a verdict per task. Repeats nothing: submit with a `key` to be able to.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypedDict, TypeVar, Unpack
+from uuid import UUID
+
+import psycopg
+
+from poolkeeper import jsonsafe
+from poolkeeper.codes import Code
+from poolkeeper.errors import NotFound, Refused, error
+from poolkeeper.store import Call, TaskView, Verdict, aconnect, arun, calls, connect, run
+from poolkeeper.store.rows import Changed
+
+T = TypeVar("T")
+
+
+class Wishes(TypedDict, total=False):
+    """What may be said about a task beside queue, type and payload; absent: the queue's default.
+
+    `key` makes submitting idempotent within (tenant, queue); `run_at` must be aware of its time zone; `max_age` counts from
+    `run_at`.
+    """
+
+    tenant: str
+    key: str | None
+    priority: int | None
+    run_at: datetime | None
+    delay: timedelta | None
+    max_age: timedelta | None
+    max_deliveries: int | None
+    labels: Mapping[str, str] | None
+    traceparent: str | None
+
+
+class Task(Wishes):
+    """One task of `submit_many`."""
+
+    type: str
+    payload: Any
+
+
+class Client:
+    """The synchronous face. `connection`: psycopg, SQLAlchemy or Django connection of the caller's; else `dsn`, of its own."""
+
+    def __init__(self, connection: Any = None, *, dsn: str | None = None) -> None:
+        self._given = connection
+        self._dsn = _one_of(connection, dsn)
+        self._own: psycopg.Connection[Any] | None = None
+
+    def submit(self, queue: str, type: str, payload: Any = None, **wishes: Unpack[Wishes]) -> Verdict:  # noqa: A002
+        """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
+        return _accepted(queue, self._run(_submit(queue, type, payload, wishes)))
+
+    def submit_many(self, queue: str, tasks: Sequence[Task]) -> list[Verdict]:
+        """Submit tasks in one round trip; returns their verdicts in order, raises for none of them."""
+        return self._run(_submit_many(queue, tasks))
+
+    def get(self, task_id: UUID) -> TaskView:
+        """Return a task as it is now; raises NotFound."""
+        return _found(task_id, self._run(calls.task(task_id)))
+
+    def cancel(self, task_id: UUID, *, who: str, why: str) -> Changed:
+        """Cancel a task: at once while it waits, by telling its handler while it runs; raises NotFound, Conflict."""
+        return _changed(task_id, self._run(calls.cancel(task_id, who=who, why=why)))
+
+    def close(self) -> None:
+        """Close the connection that is the client's own."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, call: Call[T]) -> T:
+        if self._dsn is None:
+            return run(driver_connection(self._given), call)
+        if self._own is None or self._own.closed:
+            self._own = connect(self._dsn, name="poolkeeper client")
+        return run(self._own, call)
+
+
+class AsyncClient:
+    """The asynchronous face. `connection`: a psycopg AsyncConnection of the caller's; else `dsn`, of its own."""
+
+    def __init__(self, connection: Any = None, *, dsn: str | None = None) -> None:
+        self._given = connection
+        self._dsn = _one_of(connection, dsn)
+        self._own: psycopg.AsyncConnection[Any] | None = None
+
+    async def submit(self, queue: str, type: str, payload: Any = None, **wishes: Unpack[Wishes]) -> Verdict:  # noqa: A002
+        """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
+        return _accepted(queue, await self._run(_submit(queue, type, payload, wishes)))
+
+    async def submit_many(self, queue: str, tasks: Sequence[Task]) -> list[Verdict]:
+        """Submit tasks in one round trip; returns their verdicts in order, raises for none of them."""
+        return await self._run(_submit_many(queue, tasks))
+
+    async def get(self, task_id: UUID) -> TaskView:
+        """Return a task as it is now; raises NotFound."""
+        return _found(task_id, await self._run(calls.task(task_id)))
+
+    async def cancel(self, task_id: UUID, *, who: str, why: str) -> Changed:
+        """Cancel a task: at once while it waits, by telling its handler while it runs; raises NotFound, Conflict."""
+        return _changed(task_id, await self._run(calls.cancel(task_id, who=who, why=why)))
+
+    async def close(self) -> None:
+        """Close the connection that is the client's own."""
+        if self._own is not None:
+            await self._own.close()
+            self._own = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, call: Call[T]) -> T:
+        if self._dsn is None:
+            return await arun(self._given, call)
+        if self._own is None or self._own.closed:
+            self._own = await aconnect(self._dsn, name="poolkeeper client")
+        return await arun(self._own, call)
+
+
+def driver_connection(connection: Any) -> "psycopg.Connection[Any]":
+    """Return the psycopg connection inside `connection`, with a transaction begun where its owner begins them lazily."""
+    if isinstance(connection, psycopg.Connection):
+        return connection
+    if hasattr(connection, "ensure_connection"):  # Django
+        connection.ensure_connection()
+        inner = connection.connection
+    else:  # SQLAlchemy
+        if hasattr(connection, "in_transaction") and not connection.in_transaction():
+            connection.begin()  # else its commit() would think that there is nothing to commit
+        inner = getattr(getattr(connection, "connection", None), "driver_connection", None)
+    if not isinstance(inner, psycopg.Connection):
+        raise TypeError(
+            f"expected a connection of psycopg 3 (or of SQLAlchemy or Django on top of it), not {type(connection).__name__}"
+        )
+    return inner
+
+
+def _one_of(connection: Any, dsn: str | None) -> str | None:
+    if (connection is None) == (dsn is None):
+        raise TypeError("give either a connection of yours or a dsn")
+    return dsn
+
+
+def _submit(queue: str, type: str, payload: Any, wishes: Wishes) -> Call[Verdict]:  # noqa: A002
+    _check_wishes(wishes, "")
+    return calls.submit(queue, type, jsonsafe.plain(payload), **wishes)
+
+
+def _submit_many(queue: str, tasks: Sequence[Task]) -> Call[list[Verdict]]:
+    checked: list[dict[str, Any]] = []
+    for index, task in enumerate(tasks):
+        _check_wishes(task, f"tasks[{index}].")
+        checked.append({**task, "payload": jsonsafe.plain(task.get("payload"), f"payload of tasks[{index}]")})
+    return calls.submit_many(queue, checked)
+
+
+def _check_wishes(wishes: Mapping[str, Any], where: str) -> None:
+    moment = wishes.get("run_at")
+    if isinstance(moment, datetime) and moment.tzinfo is None:
+        raise Refused(
+            Code.PAYLOAD_INVALID,
+            f"{where}run_at {moment.isoformat()} says no time zone; use datetime.now(UTC) or .replace(tzinfo=…)",
+        )
+    jsonsafe.plain(wishes.get("labels"), f"{where}labels")
+
+
+def _accepted(queue: str, verdict: Verdict) -> Verdict:
+    if verdict.code is None:
+        return verdict
+    bound = "" if verdict.limit is None else f", limit {verdict.limit}, present {verdict.current}"
+    raise error(
+        verdict.code, f'queue "{queue}" refused the task: {verdict.code}{bound}', retry_after=verdict.retry_after
+    )
+
+
+def _found(task_id: UUID, view: TaskView | None) -> TaskView:
+    if view is None:
+        raise NotFound(Code.UNKNOWN_TASK, f"there is no task {task_id}")
+    return view
+
+
+def _changed(task_id: UUID, changed: Changed) -> Changed:
+    if changed.code is None:
+        return changed
+    raise error(changed.code, f"task {task_id}: {changed.code}, its state is {changed.state or 'unknown'}")

@@ -1,0 +1,114 @@
+"""How a delivery ends: what a handler may raise, and the one place that judges what it did raise (Q28).
+
+Guarantees: every exception maps to exactly one outcome, with an error text that is bounded and redacted (Q54).
+Does not decide when a retry comes: the store computes the backoff and its bounds.
+"""
+
+import asyncio
+import traceback
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from poolkeeper.codes import Code
+from poolkeeper.errors import LeaseLost, Refused
+from poolkeeper.redact import bounded, redact
+
+Ending = Literal["succeeded", "failed", "rejected", "dead", "snoozed", "handed_back", "canceled"]
+
+
+class EndsDelivery(Exception):
+    """Raised by a handler to say how its delivery ends; not an error of the program."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Reject(EndsDelivery):
+    """A final business failure: the task ends as `failed`, is never retried and pages nobody."""
+
+
+class Dead(EndsDelivery):
+    """Trying again cannot help and a person should look: the task becomes a dead letter."""
+
+
+class RetryAfter(EndsDelivery):
+    """The delivery failed; try again in `seconds` at the earliest (counts as a failure)."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"retry after {seconds:g} s")
+        self.seconds = _not_negative(seconds)
+
+
+class Snooze(EndsDelivery):
+    """Nothing failed, the task is simply not due yet: deliver it again in `seconds` (bounded by `maxSnoozes`)."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        super().__init__(reason or f"snoozed for {seconds:g} s")
+        self.seconds = _not_negative(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one delivery ended. `error_class` and `error` are fit to be stored and shown."""
+
+    ending: Ending
+    result: Any = None
+    error_class: str | None = None
+    error: str | None = None
+    retry_after: float | None = None
+
+
+def judge(error: BaseException) -> Outcome:  # noqa: PLR0911  (a table of cases)
+    """Return the outcome that `error`, raised by a handler, stands for."""
+    match error:
+        case RetryAfter():
+            return Outcome("failed", None, "RetryAfter", _text(error), error.seconds)
+        case Snooze():
+            return Outcome("snoozed", None, None, _text(error), error.seconds)
+        case Reject():
+            return Outcome("rejected", None, "Reject", _text(error))
+        case Dead():
+            return Outcome("dead", None, "Dead", _text(error))
+        case LeaseLost() if error.code == Code.CANCELED:
+            return Outcome("canceled")
+        case LeaseLost():
+            return Outcome("handed_back", None, str(error.code), _text(error))
+        case asyncio.CancelledError():
+            return Outcome(
+                "failed", None, "CancelledError", "the handler was cancelled from within; nobody asked for it"
+            )
+        case _:
+            return Outcome("failed", None, type(error).__name__, describe(error))
+
+
+def misfit(error: ValidationError | Refused, what: str) -> Outcome:
+    """Return the outcome of a payload or result that does not fit: no retry of this build can mend it."""
+    return Outcome("dead", None, f"{what}_invalid", bounded(redact(_readable(error))))
+
+
+def _readable(error: ValidationError | Refused) -> str:
+    if isinstance(error, Refused):
+        return str(error)
+    faults = error.errors(include_input=False, include_url=False, include_context=False)
+    places = (f"{'.'.join(str(step) for step in fault['loc']) or '$'}: {fault['msg']}" for fault in faults[:10])
+    return f"{error.title}: " + "; ".join(places)
+
+
+def describe(error: BaseException) -> str:
+    """Return class, message and innermost line of an exception, redacted and bounded; never its locals."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    place = f" (in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return bounded(redact(f"{type(error).__name__}: {error}{place}"))
+
+
+def _text(error: BaseException) -> str | None:
+    return bounded(redact(str(error))) or None
+
+
+def _not_negative(seconds: float) -> float:
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"seconds must be a finite number of at least 0, not {seconds!r}")
+    return float(seconds)

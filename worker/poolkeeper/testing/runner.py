@@ -1,0 +1,137 @@
+"""One delivery of one task, in this process; see the package."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
+
+from pydantic import ValidationError
+
+from poolkeeper import jsonsafe
+from poolkeeper.app import Handler, Poolkeeper
+from poolkeeper.codes import Code
+from poolkeeper.context import Context, Stopping
+from poolkeeper.errors import LeaseLost, Refused
+from poolkeeper.outcome import Ending, Outcome, judge, misfit
+
+MAX_CHECKPOINT = 64 * 1024
+"""Bytes: the default of a queue's checkpoint.maxSize."""
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """How the delivery ended. `checkpoints` are the saved values in order; `error` is the text that would be stored."""
+
+    __test__: ClassVar[bool] = False
+
+    outcome: Ending
+    result: Any = None
+    error: str | None = None
+    error_class: str | None = None
+    retry_after: float | None = None
+    checkpoints: list[Any] = field(default_factory=list)
+
+
+class Notes:
+    """The keeper of a test's context: remembers instead of storing."""
+
+    def __init__(self, *, stopping: bool, max_checkpoint: int) -> None:
+        self.saved: list[Any] = []
+        self.stopping = Stopping()
+        self._max = max_checkpoint
+        if stopping:
+            self.stopping.set()
+
+    def certain(self) -> bool:
+        """Return True: there is no lease to lose."""
+        return True
+
+    async def save(self, ctx: Context, value: Any) -> bool:
+        """Remember a checkpoint; refuses what a worker would refuse."""
+        return self.save_sync(ctx, value)
+
+    def save_sync(self, ctx: Context, value: Any) -> bool:
+        """Remember a checkpoint; refuses what a worker would refuse."""
+        stored = through_json(value, "checkpoint")
+        size = len(json.dumps(stored).encode())
+        if size > self._max:
+            raise Refused(
+                Code.CHECKPOINT_TOO_LARGE,
+                f"checkpoint has {size} bytes, the queue takes {self._max}; make it smaller, the previous one stays",
+            )
+        self.saved.append(stored)
+        ctx.checkpoint = stored
+        return True
+
+
+async def arun_task(
+    app: Poolkeeper,
+    type: str,  # noqa: A002  (the word of the store)
+    payload: Any = None,
+    *,
+    checkpoint: Any = None,
+    delivery: int = 1,
+    failures: int = 0,
+    tenant: str = "default",
+    queue: str = "default/test",
+    labels: Mapping[str, str] | None = None,
+    task_id: UUID | None = None,
+    stopping: bool = False,
+    canceled: bool = False,
+    max_checkpoint: int = MAX_CHECKPOINT,
+) -> TestResult:
+    """Run the handler of `type` once and return how the delivery ended; raises KeyError for a type without handler.
+
+    `stopping` starts it in a worker that drains, `canceled` with a task whose cancel was requested.
+    """
+    handler = app.handlers[type]
+    notes = Notes(stopping=stopping, max_checkpoint=max_checkpoint)
+    ctx = Context(
+        notes,
+        task_id=task_id or uuid4(),
+        type=type,
+        queue=queue,
+        tenant=tenant,
+        delivery=delivery,
+        failures=failures,
+        labels=labels,
+        checkpoint=through_json(checkpoint, "checkpoint"),
+        version=handler.checkpoint_version,
+    )
+    if canceled:
+        ctx.halt(LeaseLost(Code.CANCELED, f"task {ctx.task_id}: canceled on request"))
+    outcome = await _deliver(handler, through_json(payload, "payload"), ctx)
+    return TestResult(
+        outcome.ending, outcome.result, outcome.error, outcome.error_class, outcome.retry_after, notes.saved
+    )
+
+
+def run_task(app: Poolkeeper, type: str, payload: Any = None, **options: Any) -> TestResult:  # noqa: A002
+    """Run `arun_task` from a test that is no coroutine; takes the same arguments."""
+    return asyncio.run(arun_task(app, type, payload, **options))
+
+
+def through_json(value: Any, what: str) -> Any:
+    """Return what the store would give back for `value`; raises Refused for what it would not take."""
+    return json.loads(json.dumps(jsonsafe.plain(value, what)))
+
+
+async def _deliver(handler: Handler, stored: Any, ctx: Context) -> Outcome:
+    try:
+        payload = handler.payload(stored)
+    except ValidationError as error:
+        return misfit(error, "payload")
+    arguments = (payload, ctx) if handler.takes_context else (payload,)
+    try:
+        if handler.is_async:
+            returned = await handler.function(*arguments)
+        else:
+            returned = await asyncio.to_thread(handler.function, *arguments)
+    except Exception as error:  # noqa: BLE001  (every error of a handler is an outcome)
+        return judge(error)
+    try:
+        return Outcome("succeeded", through_json(handler.result(returned), "result"))
+    except Refused as error:
+        return misfit(error, "result")

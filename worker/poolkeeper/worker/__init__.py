@@ -1,0 +1,1 @@
+"""The worker process: `poolkeeper worker module:app`."""

@@ -1,0 +1,159 @@
+"""Checkpoints of running deliveries: ordered by (delivery, sequence), bounded in rate, patient in an outage (Q30, Q20).
+
+Guarantees: a True answer means durable; beyond the rate the newest is kept and written when allowed, and before the
+delivery is settled for another one. While the lease is uncertain nothing is written: it waits. The size is bounded by
+the store, whose refusal reaches the handler and leaves the previous checkpoint in place.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from poolkeeper import jsonsafe
+from poolkeeper.codes import Code
+from poolkeeper.context import Context, Stopping
+from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused, Unavailable
+from poolkeeper.store import Call, calls
+from poolkeeper.store.rows import CheckpointVerdict
+from poolkeeper.worker.link import pause
+
+_log = logging.getLogger("poolkeeper.worker")
+
+PER_SECOND = 10.0
+"""Checkpoints of one delivery per second, and as many in a burst."""
+
+_LOST = {Code.LEASE_EXPIRED, Code.STALE_TOKEN, Code.CANCELED, Code.UNKNOWN_TASK}
+
+
+class Desk:
+    """The checkpoints of one delivery; the keeper that its context knows. The fencing token lies here."""
+
+    __slots__ = ("_writer", "allowance", "counted_at", "has_kept", "kept", "sequence", "timer", "token")
+
+    def __init__(self, writer: "Writer", token: str) -> None:
+        self._writer = writer
+        self.token = token
+        self.sequence = 0
+        self.allowance = PER_SECOND
+        self.counted_at = 0.0
+        self.kept: Any = None
+        self.has_kept = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def stopping(self) -> Stopping:
+        """Set when the worker drains."""
+        return self._writer.stopping
+
+    def certain(self) -> bool:
+        """Return whether the lease is held for certain."""
+        return self._writer.certain()
+
+    async def save(self, ctx: Context, value: Any) -> bool:
+        """Write `value`, or keep it for when the rate allows; see Context.save_checkpoint."""
+        value = jsonsafe.plain(value, "checkpoint")
+        wait = 0.1 if self.timer is not None else self._allowed_in(time.monotonic())
+        if not wait:
+            await self._writer.write(self, ctx, value)
+            ctx.checkpoint = value
+            return True
+        self.kept, self.has_kept = value, True
+        ctx.checkpoint = value
+        if self.timer is None:
+            self.timer = self._writer.later(wait, lambda: self.flush(ctx))
+        return False
+
+    def save_sync(self, ctx: Context, value: Any) -> bool:
+        """Write from a thread: the event loop does it, the thread waits."""
+        return asyncio.run_coroutine_threadsafe(self.save(ctx, value), self._writer.loop).result()
+
+    async def flush(self, ctx: Context) -> None:
+        """Write what is kept back, if anything: when the rate allows, and before the delivery ends for another one."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        if not self.has_kept:
+            return
+        value, self.kept, self.has_kept = self.kept, None, False
+        try:
+            await self._writer.write(self, ctx, value)
+        except Refused as error:
+            _log.warning(
+                "task %s: a checkpoint kept back by the rate was refused, the previous one stays: %s",
+                ctx.task_id,
+                error,
+            )
+        except PoolkeeperError as error:
+            _log.info("task %s: a checkpoint kept back by the rate was not written: %s", ctx.task_id, error)
+
+    def _allowed_in(self, now: float) -> float:
+        """Return the seconds until the rate allows the next write; spends it when that is 0."""
+        self.allowance = min(PER_SECOND, self.allowance + (now - self.counted_at) * PER_SECOND)
+        self.counted_at = now
+        if self.allowance >= 1.0:
+            self.allowance -= 1.0
+            return 0.0
+        return (1.0 - self.allowance) / PER_SECOND
+
+
+class Writer:
+    """Writes the checkpoints of all desks of one worker."""
+
+    def __init__(
+        self,
+        send: Callable[[Call[CheckpointVerdict]], Awaitable[CheckpointVerdict]],
+        *,
+        certain: Callable[[], bool],
+        stopping: Stopping,
+    ) -> None:
+        self._send = send
+        self.certain = certain
+        self.stopping = stopping
+        self.loop = asyncio.get_running_loop()
+        self._rng = random.Random()  # noqa: S311  (jitter)
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def later(self, seconds: float, work: Callable[[], Awaitable[None]]) -> asyncio.TimerHandle:
+        """Do `work` in `seconds`, in a task of its own."""
+
+        async def do() -> None:
+            await work()
+
+        def begin() -> None:
+            writing = self.loop.create_task(do())
+            self._writing.add(writing)
+            writing.add_done_callback(self._writing.discard)
+
+        return self.loop.call_later(seconds, begin)
+
+    async def write(self, desk: Desk, ctx: Context, value: Any) -> None:
+        """Write one checkpoint; waits while the database is away. Raises Refused and LeaseLost."""
+        desk.sequence += 1
+        call = calls.checkpoint(ctx.task_id, desk.token, value, sequence=desk.sequence, version=ctx.version)
+        failures = 0
+        while True:
+            if ctx.halted is not None and ctx.halted.code != Code.CANCELED:
+                raise ctx.halted
+            try:
+                if self.certain():
+                    # shielded: a cancelled handler must not cut off the statement that others wait behind
+                    return _heed(ctx, await asyncio.shield(self._send(call)))
+            except Unavailable:
+                failures += 1
+            await asyncio.sleep(pause(failures, self._rng))
+
+
+def _heed(ctx: Context, verdict: CheckpointVerdict) -> None:
+    if verdict.canceled or verdict.code in _LOST:
+        code = Code.CANCELED if verdict.canceled else Code(verdict.code or Code.LEASE_EXPIRED)
+        lost = LeaseLost(code, f"task {ctx.task_id}: {code}")
+        ctx.halt(lost)
+        raise lost
+    if verdict.code is not None:
+        raise Refused(
+            Code(verdict.code),
+            f"task {ctx.task_id}: checkpoint refused ({verdict.code}); make it smaller, the previous one stays",
+        )

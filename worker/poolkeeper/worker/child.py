@@ -1,0 +1,157 @@
+"""The inside of a child process that runs one delivery; `isolated` is the parent's side.
+
+Guarantees: the child ends when its parent does; it holds no token and no connection; a handler told to stop is
+interrupted where it is. Signals meant for the worker (a terminal's Ctrl-C, a group's SIGTERM) do not end it.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import threading
+from datetime import datetime
+from multiprocessing import connection
+from typing import Any
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from poolkeeper.app import Handler
+from poolkeeper.codes import Code
+from poolkeeper.context import Context, Stopping
+from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
+from poolkeeper.outcome import Outcome, judge, misfit
+from poolkeeper.worker.load import load_app
+
+Pipe = connection.Connection  # JSON texts, one per message
+
+
+class Parent:
+    """The keeper of the child's context: the parent behind the pipe."""
+
+    def __init__(self, pipe: "Pipe[Any, Any]") -> None:
+        self.stopping = Stopping()
+        self.ctx: Context | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._number = 0
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._answered = threading.Condition()
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the parent; when it is gone this process has no reason to live."""
+        with self._lock:
+            try:
+                self._pipe.send_bytes(json.dumps(message).encode())
+            except OSError:
+                os._exit(1)
+
+    def certain(self) -> bool:
+        """Return True: the parent knows, and refuses checkpoints while it does not."""
+        return True
+
+    async def save(self, ctx: Context, value: Any) -> bool:
+        """Have the parent write a checkpoint, without blocking the event loop."""
+        return await asyncio.to_thread(self.save_sync, ctx, value)
+
+    def save_sync(self, _ctx: Context, value: Any) -> bool:
+        """Have the parent write a checkpoint; raises what the parent was answered."""
+        with self._answered:
+            self._number += 1
+            number = self._number
+        self.send({"save": value, "number": number})
+        with self._answered:
+            self._answered.wait_for(lambda: number in self._answers)
+            answer = self._answers.pop(number)
+        if "refused" in answer:
+            raise _error(*answer["refused"])
+        _ctx.checkpoint = value
+        return bool(answer["durable"])
+
+    def listen(self) -> None:
+        """Hear the parent, in a thread of its own, until it goes away; then end this process."""
+        while True:
+            try:
+                message = json.loads(self._pipe.recv_bytes())
+            except (EOFError, OSError):
+                os._exit(1)
+            if "saved" in message:
+                with self._answered:
+                    self._answers[message["saved"]] = message
+                    self._answered.notify_all()
+            elif "stopping" in message:
+                self.stopping.set()
+            elif "halt" in message:
+                self._halt(_error(*message["halt"]))
+
+    def _halt(self, error: PoolkeeperError) -> None:
+        if self.ctx is not None and isinstance(error, LeaseLost):
+            self.ctx.halt(error)
+        if self.task is not None:
+            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+        else:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+
+def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | None) -> None:
+    """Run the delivery that `facts` describes and send its outcome; the process ends with it."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if memory is not None:
+        _bound_memory(memory)
+    parent = Parent(pipe)
+    payload = facts.pop("payload")
+    facts["task_id"] = UUID(facts["task_id"])
+    facts["submitted_at"] = datetime.fromisoformat(facts["submitted_at"]) if facts["submitted_at"] else None
+    parent.ctx = Context(parent, **facts)
+    signal.signal(signal.SIGUSR1, lambda *_: _raise(parent.ctx))
+    threading.Thread(target=parent.listen, name="poolkeeper-parent", daemon=True).start()
+    outcome = _run(load_app(app).handlers[parent.ctx.type], payload, parent.ctx, parent)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    parent.send({"end": dataclasses.asdict(outcome)})
+
+
+def _run(handler: Handler, stored: Any, ctx: Context, parent: Parent) -> Outcome:
+    ctx.version = handler.checkpoint_version
+    try:
+        payload = handler.payload(stored)
+    except ValidationError as error:
+        return misfit(error, "payload")
+    arguments = (payload, ctx) if handler.takes_context else (payload,)
+    try:
+        returned = (
+            asyncio.run(_in_loop(handler, arguments, parent)) if handler.is_async else handler.function(*arguments)
+        )
+    except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler is an outcome)
+        if ctx.halted is not None:
+            return Outcome("canceled" if ctx.halted.code == Code.CANCELED else "handed_back")
+        return judge(error)
+    try:
+        return Outcome("succeeded", handler.result(returned))
+    except Refused as error:
+        return misfit(error, "result")
+
+
+async def _in_loop(handler: Handler, arguments: tuple[Any, ...], parent: Parent) -> Any:
+    parent.task = asyncio.current_task()
+    return await handler.function(*arguments)
+
+
+def _raise(ctx: Context | None) -> None:
+    if ctx is not None and ctx.halted is not None:
+        raise ctx.halted
+
+
+def _error(code: str, text: str) -> PoolkeeperError:
+    kind = LeaseLost if code in {Code.CANCELED, Code.LEASE_EXPIRED, Code.STALE_TOKEN} else Refused
+    return kind(Code(code), text)
+
+
+def _bound_memory(limit: int) -> None:
+    import resource
+
+    with contextlib.suppress(ValueError, OSError):  # a lower hard limit stands already
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -1,0 +1,171 @@
+"""Running one delivery in a child process, seen from the parent (Q27, Q46).
+
+Guarantees: whatever the child does to itself, exactly one outcome comes back; its death is a failure of that delivery
+alone, with exit code or signal as evidence. A suspect's child has a memory bound below the container's, so that the
+kernel does not kill the container for it. Checkpoints go through the parent, which holds the token; the child has none.
+"""
+
+import json
+import os
+import signal
+import time
+from multiprocessing import connection, get_context
+from pathlib import Path
+from typing import Any
+
+from poolkeeper.codes import Code
+from poolkeeper.context import Context
+from poolkeeper.errors import PoolkeeperError
+from poolkeeper.outcome import Outcome
+from poolkeeper.worker import child
+
+LOOK = 0.2
+"""Seconds between two looks at whether the child must be told something."""
+
+PATIENCE = 2.0
+"""Seconds that a child told to stop has before it is killed."""
+
+RESERVE = 16 * 1024 * 1024
+"""Bytes of the container's memory kept free beside parent and child."""
+
+LEAST = 32 * 1024 * 1024
+"""Bytes that a child gets in any case: an interpreter needs that much to say what is wrong."""
+
+
+def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) -> Outcome:
+    """Run the delivery in a process of its own and return how it ended; called in a slot's thread, which it keeps."""
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([child.__name__, app.partition(":")[0]])
+    ours, theirs = processes.Pipe()
+    process = processes.Process(
+        target=child.main,
+        args=(theirs, app, _facts(ctx, payload), memory),
+        name=f"poolkeeper {ctx.task_id}",
+        daemon=True,
+    )
+    process.start()
+    theirs.close()
+    try:
+        return _converse(ctx, ours, process)
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _facts(ctx: Context, payload: Any) -> dict[str, Any]:
+    return {
+        "task_id": str(ctx.task_id),
+        "type": ctx.type,
+        "queue": ctx.queue,
+        "tenant": ctx.tenant,
+        "delivery": ctx.delivery,
+        "failures": ctx.failures,
+        "labels": dict(ctx.labels),
+        "traceparent": ctx.traceparent,
+        "submitted_at": ctx.submitted_at.isoformat() if ctx.submitted_at else None,
+        "checkpoint": ctx.checkpoint,
+        "checkpoint_version": ctx.checkpoint_version,
+        "payload": payload,
+    }
+
+
+def _converse(ctx: Context, pipe: "connection.Connection[Any, Any]", process: Any) -> Outcome:
+    told: set[str] = set()
+    killed_at = float("inf")
+    while time.monotonic() < killed_at:
+        ready = connection.wait([pipe, process.sentinel], timeout=LOOK)
+        if pipe in ready:
+            message = _receive(pipe)
+            if message is None:
+                break
+            if "end" in message:
+                return Outcome(**message["end"])
+            _send(pipe, _save(ctx, message))
+        elif ready:
+            break
+        for word, detail in _news(ctx):
+            if word not in told:
+                told.add(word)
+                _send(pipe, {word: detail})
+                if word == "halt":
+                    killed_at = time.monotonic() + PATIENCE
+    if ctx.halted is not None:
+        return Outcome("canceled" if ctx.halted.code == Code.CANCELED else "handed_back")
+    process.join()
+    return _died(process.pid, process.exitcode)
+
+
+def _news(ctx: Context) -> list[tuple[str, Any]]:
+    news: list[tuple[str, Any]] = []
+    if ctx.stopping.is_set():
+        news.append(("stopping", True))
+    if ctx.halted is not None:
+        news.append(("halt", [str(ctx.halted.code), str(ctx.halted)]))
+    return news
+
+
+def _save(ctx: Context, message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"saved": message["number"], "durable": ctx.save_checkpoint_sync(message["save"])}
+    except PoolkeeperError as error:
+        return {"saved": message["number"], "refused": [str(error.code), str(error)]}
+
+
+def _send(pipe: "connection.Connection[Any, Any]", message: dict[str, Any]) -> None:
+    try:
+        pipe.send_bytes(json.dumps(message).encode())
+    except OSError:
+        return  # it has died; the next look finds out
+
+
+def _receive(pipe: "connection.Connection[Any, Any]") -> dict[str, Any] | None:
+    try:
+        message: dict[str, Any] = json.loads(pipe.recv_bytes())
+    except (EOFError, OSError):
+        return None
+    return message
+
+
+def _died(pid: int, code: int) -> Outcome:
+    how = f"was ended by {_signal(-code)}" if code < 0 else f"ended with exit code {code} without an answer"
+    return Outcome("failed", None, "process_died", f"the handler's process {pid} {how}")
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def memory_bound(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:
+    """Return the bytes that a suspect's child may use: the container's limit less this process and a reserve."""
+    limits = [int(text) for path in _limit_files(root, own) if (text := _read(path)).isdigit()]
+    limit = min(limits, default=None)
+    if limit is None or limit >= 1 << 60:  # cgroup v1 writes "no limit" as a huge number
+        return None
+    return max(LEAST, limit - _resident() - RESERVE)
+
+
+def _limit_files(root: Path, own: Path) -> list[Path]:
+    files = [root / "memory.max", root / "memory" / "memory.limit_in_bytes"]
+    for line in _read(own).splitlines():
+        _, kinds, path = line.split(":", 2)
+        if not kinds:
+            files.append(root / path.strip("/") / "memory.max")
+        elif "memory" in kinds.split(","):
+            files.append(root / "memory" / path.strip("/") / "memory.limit_in_bytes")
+    return files
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _resident() -> int:
+    fields = _read(Path("/proc/self/statm")).split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 64 * 1024 * 1024

@@ -1,0 +1,117 @@
+"""The worker's own connection for turns and checkpoints: one, opened again whenever it is lost, for ever.
+
+Guarantees: a call is answered, or raises within its time-out; a lost connection is never used again; the log says once
+that the database went away and once that it is back, in between at intervals. Repeating a call is the caller's decision.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+
+from poolkeeper.errors import PoolkeeperError, Unavailable
+from poolkeeper.redact import redact
+from poolkeeper.store import Call, aconnect, arun
+
+T = TypeVar("T")
+
+SAY_AGAIN = 60.0
+"""Seconds between two log lines about an outage that goes on."""
+
+
+def pause(failures: int, rng: random.Random, *, first: float = 0.1, longest: float = 5.0) -> float:
+    """Return seconds to wait after `failures` failures in a row: doubling, bounded, with jitter."""
+    return float(min(longest, first * 2 ** min(failures, 10)) * rng.uniform(0.5, 1.0))
+
+
+class Outage:
+    """Says in the log that something is out of reach: when it begins, at intervals, and when it is over."""
+
+    def __init__(self, log: logging.Logger, what: str) -> None:
+        self._log = log
+        self._what = what
+        self._since: float | None = None
+        self._said = 0.0
+        self.failures = 0
+
+    def failed(self, error: BaseException) -> None:
+        """Note one more failure."""
+        now = time.monotonic()
+        self.failures += 1
+        if self._since is None:
+            self._since = now
+        elif now - self._said < SAY_AGAIN:
+            return
+        self._said = now
+        reason = redact(" ".join(str(error).split())) or type(error).__name__
+        self._log.warning(
+            "%s: database out of reach for %.0f s, trying again for ever: %s", self._what, now - self._since, reason
+        )
+
+    def over(self) -> None:
+        """Note that it works."""
+        if self._since is not None:
+            self._log.warning("%s: database reached again after %.1f s", self._what, time.monotonic() - self._since)
+        self._since = None
+        self.failures = 0
+
+
+def cut(conn: psycopg.Connection | psycopg.AsyncConnection) -> None:
+    """End a connection from another thread or callback: whoever waits on it gets an error at once."""
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=socket_copy(conn)) as copy:
+        copy.shutdown(socket.SHUT_RDWR)
+
+
+def socket_copy(conn: psycopg.Connection | psycopg.AsyncConnection) -> int:
+    """Return a duplicate of the connection's file descriptor, so that shutting it down leaves the owner's alone."""
+    import os
+
+    return os.dup(conn.fileno())
+
+
+class Link:
+    """One asynchronous connection; see the module."""
+
+    def __init__(self, dsn: Callable[[], str], *, name: str) -> None:
+        self._dsn = dsn
+        self._name = name
+        self._conn: psycopg.AsyncConnection | None = None
+        self._opening = asyncio.Lock()
+
+    async def call(self, call: Call[T], *, timeout: float) -> T:  # noqa: ASYNC109  (the connection is cut, the call is not cancelled)
+        """Return the answer of the database; raises Unavailable when it cannot be reached or does not answer in time."""
+        conn = self._conn
+        if conn is None or conn.closed:
+            conn = await self._open()
+        clock = asyncio.get_running_loop().call_later(timeout, cut, conn)
+        try:
+            return await arun(conn, call)
+        except (PoolkeeperError, psycopg.Error) as error:
+            if isinstance(error, Unavailable) or conn.closed:
+                await self._drop(conn)
+            raise
+        finally:
+            clock.cancel()
+
+    async def _open(self) -> psycopg.AsyncConnection:
+        async with self._opening:
+            if self._conn is None or self._conn.closed:
+                self._conn = None
+                self._conn = await aconnect(self._dsn(), name=self._name)
+            return self._conn
+
+    async def _drop(self, conn: psycopg.AsyncConnection) -> None:
+        if self._conn is conn:
+            self._conn = None
+        await conn.close()
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._conn is not None:
+            await self._drop(self._conn)

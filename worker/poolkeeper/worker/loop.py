@@ -1,0 +1,216 @@
+"""The claim loop: one turn after another, each settling what ended and claiming for free slots, in one round trip.
+
+Guarantees: a settle stays until it was answered, over any number of lost connections (the store says `already_done`);
+deliveries of a lost answer are returned by the numbering of turns (Q10). Notifications are hints, polling with jitter is
+the truth (Q15). Nothing is claimed while the lease is uncertain, during a drain or under the operator's mark.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from itertools import islice
+
+import psycopg
+
+from poolkeeper.errors import PoolkeeperError, Unavailable
+from poolkeeper.store import Session, calls
+from poolkeeper.store.rows import Settle, SettleVerdict, TurnAnswer
+from poolkeeper.worker.link import Link, Outage, pause
+from poolkeeper.worker.slots import Slots
+
+_log = logging.getLogger("poolkeeper.worker")
+
+MOST_SETTLES = 1000
+"""Settles of one turn."""
+
+MOST_AHEAD = 500
+"""Deliveries claimed beyond free slots, for handlers seen to be short (Q16)."""
+
+LONGEST_AHEAD = 1.0
+"""Seconds that a delivery may wait here for a slot before it is handed back unstarted."""
+
+SEEN = 20
+"""Deliveries to have seen before handlers count as short."""
+
+LOOK = 5.0
+"""Seconds between two looks at the world when nothing happens: the round that /livez asks for."""
+
+MEASURE = 1.0
+"""Seconds between two measurements of the event loop's lateness."""
+
+SWEEP_EVERY = 1.0
+"""Seconds between two turns that sweep, while turns follow each other."""
+
+
+class Turns:
+    """See the module. `draining` is SIGTERM, `marked` the operator's mark; both stop claims, only one ends the process."""
+
+    def __init__(self, link: Link, slots: Slots, *, certain: Callable[[], bool]) -> None:
+        self.session: Session | None = None
+        self.number = 0
+        self.received = 0
+        self.draining = False
+        self.marked = False
+        self.claimed = 0
+        self.round_at = time.monotonic()
+        self.longest_stall = 0.0
+        self.first_round = asyncio.Event()
+        self._link = link
+        self._slots = slots
+        self._certain = certain
+        self._event = asyncio.Event()
+        self._rng = random.Random()  # noqa: S311  (jitter)
+        self._outage = Outage(_log, "claim loop")
+        self._hints = 1
+        self._answered_hints = 0
+        self._poll_at = 0.0
+        self._retry_at = 0.0
+        self._swept_at = 0.0
+        self._put_at = 0.0
+        self._isolate = False
+        self._alone = False
+        self._one_by_one = False
+        self._turn_seconds = 0.005
+
+    def begin(self, session: Session) -> None:
+        """Take turns of this session from now on; they are numbered from 1 in each."""
+        self.session = session
+        self.number = self.received = 0
+        self._retry_at = 0.0
+        self.hint()
+
+    def changed(self) -> None:
+        """Look again: something ended, began or was decided."""
+        self._event.set()
+
+    def hint(self) -> None:
+        """Poll soon: a notification came, or the listener was connected anew."""
+        self._hints += 1
+        self._event.set()
+
+    async def run(self, over: Callable[[], bool]) -> None:
+        """Take turns until `over`."""
+        self._measure(time.monotonic())
+        while not over():
+            now = time.monotonic()
+            self.round_at = now
+            if self._needed(now):
+                await self._turn()
+                continue
+            self._event.clear()
+            clock = asyncio.get_running_loop().call_at(self._next_look(now), self._event.set)
+            await self._event.wait()
+            clock.cancel()
+
+    def _measure(self, due: float) -> None:
+        """Note how late the event loop calls this: what user code keeps it from doing."""
+        now = time.monotonic()
+        self.longest_stall = max(self.longest_stall, now - due)
+        asyncio.get_running_loop().call_at(now + MEASURE, self._measure, now + MEASURE)
+
+    def _needed(self, now: float) -> bool:
+        if self._slots.waiting and (self.draining or now >= self._put_at + LONGEST_AHEAD):
+            self._slots.return_waiting()
+        self._slots.fill()
+        if now < self._retry_at:
+            return False
+        if self._slots.settles:
+            return True
+        if self._alone and not self._slots.running:
+            self._alone = False
+        hungry = self._isolate or self._hints != self._answered_hints or now >= self._poll_at
+        return hungry and self._appetite() > 0
+
+    def _next_look(self, now: float) -> float:
+        times = [now + LOOK]
+        if self._retry_at > now:
+            times.append(self._retry_at)
+        elif self._appetite() > 0:
+            times.append(self._poll_at)
+        if self._slots.waiting:
+            times.append(self._put_at + LONGEST_AHEAD)
+        return min(times)
+
+    def _appetite(self) -> int:
+        """Return how many deliveries to ask for."""
+        slots = self._slots
+        if self.draining or self.marked or self._one_by_one or not self._certain():
+            return 0
+        busy = len(slots.running) + len(slots.waiting)
+        if self._isolate or self._alone:
+            return 0 if busy else 1
+        ahead = 0
+        if slots.finished >= SEEN and slots.typical * 4 < LONGEST_AHEAD:
+            ahead = min(MOST_AHEAD, int(slots.capacity * self._turn_seconds / max(slots.typical, 1e-6)))
+        return max(0, slots.capacity + ahead - busy)
+
+    async def _turn(self) -> None:
+        assert self.session is not None  # noqa: S101  (registered before the first turn)
+        settles = list(islice(self._slots.settles, 1 if self._one_by_one else MOST_SETTLES))
+        want = self._appetite()
+        isolated = self._isolate and want > 0
+        began, hints = time.monotonic(), self._hints
+        sweep = began - self._swept_at >= SWEEP_EVERY
+        self.number += 1
+        call = calls.turn(self.session, self.number, self.received, settles, want, sweep=sweep, isolated=isolated)
+        try:
+            answer = await self._link.call(call, timeout=max(5.0, self.session.visibility_timeout.total_seconds()))
+        except (PoolkeeperError, psycopg.Error, OSError) as error:
+            self._failed(error, settles)
+            return
+        now = time.monotonic()
+        self._outage.over()
+        self._one_by_one = False
+        self._turn_seconds += (min(now - began, 0.1) - self._turn_seconds) * 0.1
+        self._swept_at = now if sweep else self._swept_at
+        self._heed(answer, len(settles), want, hints, now)
+        self._isolate = (
+            answer.isolate and not isolated
+        )  # asked again at once, and nothing came of it: another one was quicker
+
+    def _heed(self, answer: TurnAnswer, settled: int, want: int, hints: int, now: float) -> None:
+        for _ in range(settled):
+            self._slots.settles.popleft()
+        for verdict in answer.verdicts:
+            if verdict.code is not None:
+                _tell(verdict)
+        if not want or len(answer.claimed) < want:
+            self._answered_hints = max(self._answered_hints, hints) if want else self._answered_hints
+            self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.8, 1.2)
+        self.claimed += len(answer.claimed)
+        self.marked = answer.draining
+        self._alone = any(claimed.suspect for claimed in answer.claimed)
+        if answer.claimed:
+            self._put_at = now
+            self._slots.put(answer.claimed)
+        self.received = self.number  # last: whoever reads it must find the deliveries in their slots
+        self.first_round.set()
+
+    def _failed(self, error: Exception, settles: list[Settle]) -> None:
+        self._outage.failed(error)
+        self._retry_at = time.monotonic() + pause(self._outage.failures, self._rng)
+        if not settles or isinstance(error, Unavailable):
+            return
+        if not self._one_by_one:
+            self._one_by_one = True  # one of them may be what the store cannot take: find it
+            self._retry_at = 0.0
+            return
+        bad = self._slots.settles.popleft()
+        _log.error("task %s: the store refused how it ended (%s): %s", bad.task_id, bad.outcome, error)
+        if bad.outcome != "dead":
+            self._slots.settles.append(
+                Settle(
+                    task_id=bad.task_id,
+                    token=bad.token,
+                    outcome="dead",
+                    error_class="result_invalid",
+                    error=str(error)[:500],
+                )
+            )
+
+
+def _tell(verdict: SettleVerdict) -> None:
+    level = logging.DEBUG if verdict.code == "already_done" else logging.WARNING
+    _log.log(level, "task %s: settle answered %s, its state is %s", verdict.task_id, verdict.code, verdict.state)

@@ -1,0 +1,274 @@
+"""One worker process from start to exit: connect, register, work, drain (Q47 to Q49).
+
+Guarantees: what cannot work is refused before anything starts; a database that is away is waited for, for ever; a drain
+settles or hands back everything, reports, and ends the process with exit code 0; a second SIGTERM changes nothing.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from poolkeeper.app import Poolkeeper
+from poolkeeper.codes import Code
+from poolkeeper.context import Context, Stopping
+from poolkeeper.errors import LeaseLost, Misconfigured, PoolkeeperError
+from poolkeeper.outcome import Outcome
+from poolkeeper.store import Session, calls
+from poolkeeper.store.rows import RenewAnswer
+from poolkeeper.worker.checkpoints import Writer
+from poolkeeper.worker.drain import Drain
+from poolkeeper.worker.health import Health
+from poolkeeper.worker.isolated import memory_bound, run_in_child
+from poolkeeper.worker.link import Link, Outage, pause
+from poolkeeper.worker.loop import Turns
+from poolkeeper.worker.renewal import Contact, Renewal
+from poolkeeper.worker.settings import Settings
+from poolkeeper.worker.slots import Slots
+
+_log = logging.getLogger("poolkeeper.worker")
+
+CALL_TIMEOUT = 10.0
+"""Seconds for registering, reporting and other single calls."""
+
+
+class Worker:
+    """See the module. Made and run inside an event loop."""
+
+    def __init__(self, app: Poolkeeper, settings: Settings) -> None:
+        self._settings = settings
+        self._handlers = _chosen(app, settings)
+        self._loop = asyncio.get_running_loop()
+        self._rng = random.Random()  # noqa: S311  (jitter)
+        self._stopping = Stopping()
+        self._contact = Contact()
+        self._link = Link(settings.dsn.read, name="poolkeeper worker")
+        writer = Writer(
+            lambda call: self._link.call(call, timeout=CALL_TIMEOUT),
+            certain=self._contact.certain,
+            stopping=self._stopping,
+        )
+        self.slots = Slots(
+            self._handlers,
+            capacity=settings.concurrency,
+            writer=writer,
+            in_child=self._in_child,
+            changed=self._changed,
+        )
+        self.turns = Turns(self._link, self.slots, certain=self._contact.certain)
+        self._session: Session | None = None
+        self._drain: Drain | None = None
+        self._real_grace: float | None = None
+        self._registering: asyncio.Task[bool] | None = None
+        self.renewal = Renewal(
+            (settings.direct_dsn or settings.dsn).read,
+            listens=settings.listens,
+            contact=self._contact,
+            describe=self._describe,
+            answered=self._renewed,
+            unknown=lambda: self._soon(self._unknown_session),
+            hint=lambda: self._soon(self.turns.hint),
+        )
+
+    async def run(self) -> int:
+        """Work until told to stop; return the exit code."""
+        self._settings.dsn.read()  # said at once; later, a DSN that cannot be read is one more reason to wait
+        health = Health(self._settings.http_host, self._settings.http_port, self)
+        health.start()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self.stop)
+        try:
+            if not await self._register():
+                return 0
+            self.renewal.start()
+            _log.info(
+                "working: session %s, %d slots, types %s",
+                self._session.id if self._session else "",
+                self.slots.capacity,
+                ", ".join(sorted(self._handlers)),
+            )
+            await self.turns.run(self._over)
+            return await self._leave()
+        finally:
+            self.renewal.stop()
+            await self._link.close()
+            health.stop()
+
+    def stop(self) -> None:
+        """Begin the drain; once begun, calling again changes nothing."""
+        if self._drain is not None:
+            return
+        settings, running = self._settings, len(self.slots.running)
+        self._drain = Drain(time.monotonic(), settings.grace, settings.hand_back_margin, started=running)
+        if self._real_grace is not None:
+            self._drain.shorten(self._real_grace)
+        _log.info("draining: %d deliveries in flight, %.0f s of grace", running, self._drain.grace)
+        self.turns.draining = True
+        self._drain.unstarted += self.slots.return_waiting()
+        self._stopping.set()
+        self._watch_drain(self._drain)
+        self.turns.changed()
+
+    def _watch_drain(self, drain: Drain) -> None:
+        """Do what is due of the drain, and look again when the next thing is."""
+        now = time.monotonic()
+        if now >= drain.hand_back_at and not drain.truncated and self.slots.running:
+            drain.truncated = True
+            drain.handed_back = len(self.slots.running)
+            _log.warning(
+                "draining: handing back %d deliveries at their last checkpoint, %.0f s before the grace ends",
+                drain.handed_back,
+                drain.margin,
+            )
+            for task_id in list(self.slots.running):
+                self.slots.halt(
+                    task_id,
+                    "handed_back",
+                    LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: the worker stops, the task was handed back"),
+                )
+        if now >= drain.force_at and self.slots.running:
+            self.slots.abandon()
+        self.turns.changed()
+        due = [at for at in (drain.hand_back_at, drain.force_at, drain.give_up_at) if at > now]
+        if due:
+            self._loop.call_at(min(due[0], now + 1.0), self._watch_drain, drain)
+
+    def _over(self) -> bool:
+        drain = self._drain
+        if drain is None:
+            return False
+        if time.monotonic() >= drain.give_up_at:
+            return True
+        return not (self.slots.running or self.slots.waiting or self.slots.settles)
+
+    async def _leave(self) -> int:
+        drain = self._drain
+        assert drain is not None  # noqa: S101  (the loop ends only by a drain)
+        assert self._session is not None  # noqa: S101
+        abandoned = len(self.slots.running) + len(self.slots.settles)
+        report = drain.report(time.monotonic(), abandoned=abandoned)
+        _log.info("drained: %s", ", ".join(f"{name} {value}" for name, value in report.items()))
+        left = max(0.5, drain.began + drain.grace - time.monotonic())
+        try:
+            await self._link.call(calls.report_drain(self._session, report), timeout=left)
+            await self._link.call(calls.end_session(self._session), timeout=left)
+        except (PoolkeeperError, psycopg.Error, OSError) as error:
+            _log.warning("draining: the report did not reach the store: %s", error)
+        return 5 if abandoned else 0
+
+    async def _register(self) -> bool:
+        """Register a session, waiting for the database if need be; False when told to stop before that."""
+        settings, outage = self._settings, Outage(_log, "start")
+        call = calls.register_session(
+            settings.pool,
+            list(settings.queues),
+            sorted(self._handlers),
+            concurrency=settings.concurrency,
+            info=_info(settings),
+        )
+        while self._drain is None:
+            self.turns.round_at = sent = time.monotonic()
+            try:
+                session = await self._link.call(call, timeout=CALL_TIMEOUT)
+            except (PoolkeeperError, psycopg.Error, OSError) as error:
+                outage.failed(error)
+                await asyncio.sleep(pause(outage.failures, self._rng))
+                continue
+            outage.over()
+            self._session = session
+            self._contact.answered(sent, session.visibility_timeout.total_seconds())
+            self.turns.begin(session)
+            if session.unknown_queues:
+                _log.warning("unknown queues, worked off once they exist: %s", ", ".join(session.unknown_queues))
+            return True
+        return False
+
+    @property
+    def left(self) -> bool:
+        """Whether handlers still run although their leases went back: the process must not wait for them."""
+        return bool(self.slots.running) or self.slots.abandoned > 0
+
+    def _changed(self) -> None:
+        self.turns.changed()
+
+    def _describe(self) -> tuple[Session, int, list[UUID], dict[str, Any]]:
+        """Return what the renewal thread sends; called there."""
+        assert self._session is not None  # noqa: S101  (the thread begins after registration)
+        slots = self.slots
+        stats = {"finished": slots.finished, "busy_seconds": round(slots.busy_seconds, 3), "busy": len(slots.running)}
+        return self._session, self.turns.received, slots.held(), stats
+
+    def _renewed(self, answer: RenewAnswer) -> None:
+        """Heed a renewal's answer; called in its thread, so that blocked event loops do not keep threads from hearing it."""
+        for task_id in answer.canceled:
+            self.slots.halt(task_id, "canceled", LeaseLost(Code.CANCELED, f"task {task_id}: canceled on request"))
+        for task_id in answer.lost:
+            if self.slots.halt(task_id, "lost", LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: its lease is lost")):
+                _log.warning("task %s: its lease is lost, the handler is stopped", task_id)
+        self._soon(lambda: self._renewed_here(answer))
+
+    def _renewed_here(self, answer: RenewAnswer) -> None:
+        self.slots.drop_waiting(set(answer.lost))
+        if answer.grace is not None:
+            self._real_grace = answer.grace.total_seconds()
+            if self._drain is not None:
+                self._drain.shorten(self._real_grace)
+        if answer.draining != self.turns.marked:
+            _log.info(
+                "the operator %s",
+                "marked this worker: it claims nothing more"
+                if answer.draining
+                else "took its mark back: claiming again",
+            )
+            self.turns.marked = answer.draining
+            self.turns.hint()
+        if answer.lost or self.slots.waiting:
+            self.turns.changed()
+
+    def _unknown_session(self) -> None:
+        """Become a new session: the store knows this one no more, after a restore or a very long outage."""
+        if self._registering is None or self._registering.done():
+            _log.warning("the store does not know this session any more, registering a new one")
+            self._registering = self._loop.create_task(self._register())
+
+    def _in_child(self, ctx: Context, payload: Any, suspect: bool) -> Outcome:
+        return run_in_child(self._settings.app, ctx, payload, memory=memory_bound() if suspect else None)
+
+    def _soon(self, work: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)
+
+
+def _chosen(app: Poolkeeper, settings: Settings) -> dict[str, Any]:
+    handlers = app.handlers
+    unknown = [name for name in settings.task_types if name not in handlers]
+    if unknown:
+        raise Misconfigured(
+            Code.APP_NOT_IMPORTABLE,
+            f'POOLKEEPER_TASK_TYPES names {", ".join(unknown)}, for which "{settings.app}" registers no handler; it has {", ".join(sorted(handlers))}',
+        )
+    return {name: handlers[name] for name in settings.task_types} if settings.task_types else handlers
+
+
+def _info(settings: Settings) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    pod = settings.pod
+    return {
+        "pod_name": pod.get("pod_name") or None,
+        "pod_namespace": pod.get("pod_namespace") or None,
+        "pod_uid": pod.get("pod_uid") or None,
+        "node": pod.get("node_name") or None,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "build": settings.build,
+        "image": settings.image or None,
+        "version": version("poolkeeper"),
+    }

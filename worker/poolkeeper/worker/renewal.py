@@ -1,0 +1,153 @@
+"""The renewal thread: keeps all leases of this process alive, apart from user code and event loop (Q20).
+
+Guarantees: renews at least three times per visibility timeout over its own connection, each renewal bounded by a
+time-out shorter than the interval; reconnects for ever, and after each reconnect has the queues polled. Between two
+renewals it listens: a notification is a hint to poll. Does not help against native code that holds the interpreter
+lock for longer than a lease; the stall is measured.
+"""
+
+import contextlib
+import logging
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from poolkeeper.errors import PoolkeeperError
+from poolkeeper.store import Session, calls, connect, run
+from poolkeeper.store.rows import RenewAnswer
+from poolkeeper.worker.link import Outage, cut, pause
+
+_log = logging.getLogger("poolkeeper.worker")
+
+CHANNEL = "poolkeeper"
+"""Notifications without content: whoever hears one polls."""
+
+UNKNOWN_SESSION = "PK401"
+"""The SQLSTATE of a session that the store does not know (any more)."""
+
+SHORTEST_TIMEOUT = 0.25
+"""Seconds: even with very short leases (tests) an answer may take this long."""
+
+
+class Contact:
+    """Until when the leases are known to be held: the last answered renewal was sent less than their length ago."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def answered(self, sent: float, length: float) -> None:
+        """Note that a renewal sent at monotonic time `sent` was answered."""
+        self._until = max(self._until, sent + length)
+
+    def certain(self) -> bool:
+        """Return whether the leases are held for certain now."""
+        return time.monotonic() < self._until
+
+
+class Renewal(threading.Thread):
+    """See the module. The callbacks are called in this thread."""
+
+    def __init__(
+        self,
+        dsn: Callable[[], str],
+        *,
+        listens: bool,
+        contact: Contact,
+        describe: Callable[[], tuple[Session, int, list[UUID], dict[str, Any]]],
+        answered: Callable[[RenewAnswer], None],
+        unknown: Callable[[], None],
+        hint: Callable[[], None],
+    ) -> None:
+        super().__init__(name="poolkeeper-renewal", daemon=True)
+        self._dsn = dsn
+        self._listens = listens
+        self._contact = contact
+        self._describe = describe
+        self._answered = answered
+        self._unknown = unknown
+        self._hint = hint
+        self._over = threading.Event()
+        self._bell, self._rope = os.pipe()
+        self._rng = random.Random()  # noqa: S311  (jitter)
+        self.round_at = time.monotonic()
+        self.renewed_at = self.round_at
+
+    def stop(self) -> None:
+        """End the thread after what it is doing; renewal outlives the last handler, so this comes last."""
+        self._over.set()
+        os.write(self._rope, b".")
+
+    def run(self) -> None:
+        """Connect, renew, listen; again and again."""
+        outage = Outage(_log, "renewal")
+        while not self._over.is_set():
+            try:
+                with contextlib.closing(self._open()) as conn:
+                    self._serve(conn, outage)
+            except (PoolkeeperError, psycopg.Error, OSError) as error:
+                self.round_at = time.monotonic()
+                outage.failed(error)
+                select.select([self._bell], [], [], pause(outage.failures, self._rng, longest=self._interval()))
+
+    def _interval(self) -> float:
+        return self._describe()[0].renew_every.total_seconds()
+
+    def _timeout(self) -> float:
+        return max(SHORTEST_TIMEOUT, 0.8 * self._interval())
+
+    def _open(self) -> psycopg.Connection:
+        conn = connect(self._dsn(), name="poolkeeper renewal")
+        if self._listens:
+            conn.add_notify_handler(lambda _notify: self._hint())
+            conn.execute(SQL("LISTEN {}").format(Identifier(CHANNEL)))
+        return conn
+
+    def _serve(self, conn: psycopg.Connection, outage: Outage) -> None:
+        due = time.monotonic()
+        self._hint()
+        while not self._over.is_set():
+            if time.monotonic() >= due:
+                due = time.monotonic() + self._interval() * self._rng.uniform(0.85, 1.0)
+                self._renew(conn)
+                outage.over()
+            self._listen(conn, due - time.monotonic())
+
+    def _renew(self, conn: psycopg.Connection) -> None:
+        session, received, held, stats = self._describe()
+        clock = threading.Timer(self._timeout(), cut, [conn])
+        clock.daemon = True
+        clock.start()
+        sent = time.monotonic()
+        try:
+            answer = run(conn, calls.renew(session, received, held, stats=stats))
+        except psycopg.Error as error:
+            if error.sqlstate == UNKNOWN_SESSION:
+                self._unknown()
+            raise
+        finally:
+            clock.cancel()
+        self.round_at = self.renewed_at = time.monotonic()
+        self._contact.answered(sent, session.visibility_timeout.total_seconds())
+        self._answered(answer)
+
+    def _listen(self, conn: psycopg.Connection, seconds: float) -> None:
+        poller = select.poll()
+        poller.register(self._bell, select.POLLIN)
+        poller.register(conn.fileno(), select.POLLIN)
+        for descriptor, _ in poller.poll(max(0.0, seconds) * 1000):
+            if descriptor == self._bell:
+                return
+            conn.pgconn.consume_input()  # raises when the connection is gone
+            heard = False
+            while conn.pgconn.notifies() is not None:
+                heard = True
+            if heard:
+                self._hint()

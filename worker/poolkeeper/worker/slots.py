@@ -1,0 +1,303 @@
+"""The slots of a worker: deliveries being run, those waiting for a free slot, and the settles they leave behind.
+
+Guarantees: every delivery put in comes out as exactly one settle, unless its lease was lost; the failure of one handler
+touches no other (Q47). A delivery starts only while the lease is certain. Coroutines run as tasks, sync handlers in
+daemon threads, isolated ones in child processes. Does not talk to the database.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from poolkeeper.app import Handler
+from poolkeeper.codes import Code
+from poolkeeper.context import Context
+from poolkeeper.errors import LeaseLost, Refused
+from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
+from poolkeeper.store.rows import Claimed, Settle
+from poolkeeper.worker.checkpoints import Desk, Writer
+
+_log = logging.getLogger("poolkeeper.worker")
+
+Why = Literal["canceled", "lost", "handed_back"]
+
+
+class Running:
+    """One delivery in a slot."""
+
+    __slots__ = ("claimed", "ctx", "desk", "handler", "started", "task", "why")
+
+    def __init__(self, claimed: Claimed, handler: Handler, ctx: Context, desk: Desk) -> None:
+        self.claimed = claimed
+        self.handler = handler
+        self.ctx = ctx
+        self.desk = desk
+        self.started = time.monotonic()
+        self.task: asyncio.Task[None] | None = None
+        self.why: Why | None = None
+
+    def halt(self, why: Why, lost: LeaseLost) -> None:
+        """Tell the handler from any thread that it must stop: its context raises, the parent of a child process sees it."""
+        if self.why is None or why == "lost":
+            self.why = why
+        self.ctx.halt(lost)
+
+
+class Slots:
+    """See the module. All methods but `held` and `halt` belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        handlers: dict[str, Handler],
+        *,
+        capacity: int,
+        writer: Writer,
+        in_child: Callable[[Context, Any, bool], Outcome],
+        changed: Callable[[], None],
+    ) -> None:
+        self.capacity = capacity
+        self.waiting: deque[Claimed] = deque()
+        self.running: dict[UUID, Running] = {}
+        self.settles: deque[Settle] = deque()
+        self.finished = 0
+        self.busy_seconds = 0.0
+        self.typical = 0.0  # seconds of a delivery, a moving mean
+        self.endings: dict[str, int] = {}
+        self.abandoned = 0
+        self._filling = False
+        self._handlers = handlers
+        self._writer = writer
+        self._in_child = in_child
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads(capacity)
+
+    def held(self) -> list[UUID]:
+        """Return the ids of all deliveries that are not settled yet; from any thread."""
+        while True:
+            try:
+                return [
+                    *(task_id for task_id, run in self.running.items() if run.why != "lost"),
+                    *(claimed.task_id for claimed in self.waiting),
+                ]
+            except RuntimeError:  # changed while it was copied
+                continue
+
+    def put(self, claimed: list[Claimed]) -> None:
+        """Take deliveries in; they start as slots are free."""
+        self.waiting.extend(claimed)
+        self.fill()
+
+    def fill(self) -> None:
+        """Start what waits, as far as slots are free and the lease is certain."""
+        if self._filling:
+            return  # a delivery that ended while it was started called us: the loop below goes on
+        self._filling = True
+        try:
+            while self.waiting and len(self.running) < self.capacity and self._writer.certain():
+                self._start(self.waiting.popleft())
+        finally:
+            self._filling = False
+
+    def return_waiting(self) -> int:
+        """Hand back what has not started; return how many."""
+        count = len(self.waiting)
+        while self.waiting:
+            claimed = self.waiting.popleft()
+            self.settles.append(
+                Settle(task_id=claimed.task_id, token=claimed.token, outcome="handed_back", started=False)
+            )
+        return count
+
+    def halt(self, task_id: UUID, why: Why, lost: LeaseLost) -> bool:
+        """Stop one delivery, from any thread: threads and children are told at once, a coroutine by its loop; False: not here."""
+        run = self.running.get(task_id)
+        if run is None or run.why == why:
+            return False
+        run.halt(why, lost)
+        if run.task is not None:
+            self._loop.call_soon_threadsafe(run.task.cancel)
+        return True
+
+    def drop_waiting(self, lost: set[UUID]) -> None:
+        """Forget deliveries that waited for a slot and whose lease is lost."""
+        if lost:
+            self.waiting = deque(claimed for claimed in self.waiting if claimed.task_id not in lost)
+
+    def abandon(self) -> int:
+        """Hand back what still runs although it was told to stop, before the process exits; return how many."""
+        left = list(self.running.values())
+        self.abandoned += len(left)
+        for run in left:
+            self._leave(run, Outcome("handed_back"))
+        return len(left)
+
+    def _start(self, claimed: Claimed) -> None:
+        handler = self._handlers.get(claimed.type)
+        if handler is None:
+            self._settle(
+                claimed,
+                Outcome("handed_back", None, "unknown_type", f'this worker has no handler for "{claimed.type}"'),
+            )
+            return
+        desk = Desk(self._writer, claimed.token)
+        run = Running(claimed, handler, _context(claimed, handler, desk), desk)
+        self.running[claimed.task_id] = run
+        if handler.isolation == "process" or claimed.suspect:
+            self._threads.do(
+                lambda: self._in_thread(run, lambda: self._in_child(run.ctx, claimed.payload, claimed.suspect))
+            )
+            return
+        try:
+            payload = handler.payload(claimed.payload)
+        except ValidationError as error:
+            self._leave(run, misfit(error, "payload"))
+            return
+        except Exception as error:  # noqa: BLE001  (a validator of the application may raise anything)
+            self._leave(run, judge(error))
+            return
+        if handler.is_async:
+            run.task = self._loop.create_task(self._in_loop(run, payload))
+        else:
+            self._threads.do(lambda: self._in_thread(run, lambda: _returned(handler, _invoke(run, payload))))
+
+    async def _in_loop(self, run: Running, payload: Any) -> None:
+        try:
+            returned = await _invoke(run, payload)
+            outcome = Outcome("succeeded") if returned is None else _returned(run.handler, returned)
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler ends that delivery alone)
+            outcome = _judge(run, error)
+        if run.desk.has_kept:
+            await self._finish(run, outcome)
+        else:
+            self._leave(run, outcome)
+
+    def _in_thread(self, run: Running, work: Callable[[], Outcome]) -> None:
+        try:
+            outcome = work()
+        except BaseException as error:  # noqa: BLE001  (as above)
+            outcome = _judge(run, error)
+        self._loop.call_soon_threadsafe(lambda: self._end(run, outcome))
+
+    def _end(self, run: Running, outcome: Outcome) -> None:
+        if run.desk.has_kept:
+            run.task = self._loop.create_task(self._finish(run, outcome))
+        else:
+            self._leave(run, outcome)
+
+    async def _finish(self, run: Running, outcome: Outcome) -> None:
+        if outcome.ending != "succeeded":
+            await run.desk.flush(run.ctx)
+        self._leave(run, outcome)
+
+    def _leave(self, run: Running, outcome: Outcome) -> None:
+        if self.running.pop(run.claimed.task_id, None) is None:
+            return  # abandoned before
+        if run.desk.timer is not None:
+            run.desk.timer.cancel()
+        took = time.monotonic() - run.started
+        self.finished += 1
+        self.busy_seconds += took
+        self.typical += (took - self.typical) * 0.05
+        if run.why != "lost":
+            self._settle(run.claimed, outcome)
+        self.fill()
+        self._changed()
+
+    def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
+        ending = outcome.ending
+        self.endings[ending] = self.endings.get(ending, 0) + 1
+        if outcome.error is not None:
+            _log.warning(
+                "task %s (%s, delivery %d) %s: %s",
+                claimed.task_id,
+                claimed.type,
+                claimed.delivery,
+                ending,
+                outcome.error,
+            )
+        self.settles.append(
+            Settle(
+                task_id=claimed.task_id,
+                token=claimed.token,
+                outcome=ending,
+                result=outcome.result,
+                error_class=outcome.error_class,
+                error=outcome.error,
+                retry_after=None if outcome.retry_after is None else timedelta(seconds=outcome.retry_after),
+            )
+        )
+
+
+class Threads:
+    """Daemon threads for sync handlers, begun when first needed: one that never ends cannot keep the process."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._count = 0
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Run `work` in a free thread, or in a new one."""
+        self._work.put(work)
+        if not self._idle.acquire(blocking=False) and self._count < self._most:
+            self._count += 1
+            threading.Thread(target=self._live, name=f"poolkeeper-slot-{self._count}", daemon=True).start()
+
+    def _live(self) -> None:
+        while True:
+            self._work.get()()
+            self._idle.release()
+
+
+def _context(claimed: Claimed, handler: Handler, desk: Desk) -> Context:
+    return Context(
+        desk,
+        task_id=claimed.task_id,
+        type=claimed.type,
+        queue=claimed.queue,
+        tenant=claimed.tenant,
+        delivery=claimed.delivery,
+        failures=claimed.failures,
+        labels=claimed.labels,
+        traceparent=claimed.traceparent,
+        submitted_at=claimed.submitted_at,
+        checkpoint=claimed.checkpoint,
+        checkpoint_version=claimed.checkpoint_version,
+        version=handler.checkpoint_version,
+    )
+
+
+def _invoke(run: Running, payload: Any) -> Any:
+    if run.handler.takes_context:
+        return run.handler.function(payload, run.ctx)
+    return run.handler.function(payload)
+
+
+def _returned(handler: Handler, returned: Any) -> Outcome:
+    try:
+        return Outcome("succeeded", handler.result(returned))
+    except Refused as error:
+        return misfit(error, "result")
+
+
+def _judge(run: Running, error: BaseException) -> Outcome:
+    if run.why is None or isinstance(error, EndsDelivery):
+        return judge(error)
+    return Outcome(
+        "canceled" if run.why == "canceled" else "handed_back",
+        None,
+        str(Code.CANCELED) if run.why == "canceled" else None,
+    )
