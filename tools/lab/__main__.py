@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 @click.group(help=__doc__)
-def lab() -> None:
+@click.option("--name", default="dev", show_default=True, help="which cluster of this checkout")
+@click.pass_context
+def lab(context: click.Context, name: str) -> None:
     """Entry point."""
+    context.obj = name
 
 
 @lab.command()
@@ -54,10 +57,11 @@ def tools(*, image: bool) -> None:
 
 
 @lab.command()
+@click.pass_obj
 @click.option("--node", is_flag=True, help="also a real node, which runs pods (root on Linux)")
 @click.option("--audit", is_flag=True, help="also the API server's record of all writes")
 @click.option("--image", "images", type=click.Path(exists=True, path_type=Path), multiple=True, help="an image archive")
-def up(images: tuple[Path, ...], *, node: bool, audit: bool) -> None:
+def up(name: str, images: tuple[Path, ...], *, node: bool, audit: bool) -> None:
     """Bring a cluster up until `down`; prints the path of its kubeconfig."""
     from lab import cluster
 
@@ -65,41 +69,45 @@ def up(images: tuple[Path, ...], *, node: bool, audit: bool) -> None:
     why_not = cluster.why_no_node() if node else None
     if why_not:
         print(f"control plane only: {why_not}. Left out: {cluster.NO_NODE}", file=sys.stderr)
-    print(_dev().up(node=node and not why_not, audit=audit, images=images).kubeconfig)
+    print(_cluster(name).up(node=node and not why_not, audit=audit, images=images).kubeconfig)
 
 
 @lab.command()
-def down() -> None:
+@click.pass_obj
+def down(name: str) -> None:
     """Take the cluster of `up` down, and whatever killed test runs left."""
     from lab import build, teardown
 
-    _dev().down()
+    _cluster(name).down()
     teardown.take_down_orphans(build.tell)
 
 
 @lab.command()
-def status() -> None:
+@click.pass_obj
+def status(name: str) -> None:
     """Processes of the cluster of `up`, with memory and CPU time, as JSON."""
-    print(json.dumps(_dev().status(), indent=1))
+    print(json.dumps(_cluster(name).status(), indent=1))
 
 
 @lab.command()
-def kubeconfig() -> None:
+@click.pass_obj
+def kubeconfig(name: str) -> None:
     """Path of the kubeconfig of the cluster of `up`."""
-    print(_dev().kubeconfig)
+    print(_cluster(name).kubeconfig)
 
 
 @lab.command()
+@click.pass_obj
 @click.argument("archives", type=click.Path(exists=True, path_type=Path), nargs=-1, required=True)
-def load(archives: tuple[Path, ...]) -> None:
+def load(name: str, archives: tuple[Path, ...]) -> None:
     """Import image archives into the node of the cluster of `up`."""
-    _dev().load(*archives)
+    _cluster(name).load(*archives)
 
 
-def _dev() -> "LocalCluster":
+def _cluster(name: str) -> "LocalCluster":
     from lab.cluster import LocalCluster
 
-    return LocalCluster("dev", owned=False)
+    return LocalCluster(name, owned=False)
 
 
 @lab.command()

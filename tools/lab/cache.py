@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from lab.errors import LabError
 
@@ -37,20 +38,29 @@ def key(parts: Iterable[bytes]) -> str:
 @contextlib.contextmanager
 def lock(path: Path, what: str, say: Say) -> Iterator[None]:
     """Hold the lock file `path`; says so when another process holds it and waits until that one ends."""
-    with path.open("a+") as file:
+    with _locked(path, what, say) as file:
+        file.write(str(os.getpid()))
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # while it is held; whoever waits for this file looks again
+
+
+def _locked(path: Path, what: str, say: Say) -> IO[str]:
+    while True:
+        file = path.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             say(f"{what}: process {file.read().strip() or '?'} is at it; waiting for it to finish")
             fcntl.flock(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        try:
-            yield
-        finally:
-            file.truncate(0)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                file.truncate(0)
+                return file
+        file.close()  # removed by its last holder: not the lock any more
 
 
 def require_space(path: Path, needed: int, what: str, *, free: int | None = None) -> None:

@@ -110,8 +110,8 @@ class Node:
         config.write_text(json.dumps(settings, indent=1))
         self._state.start("kube-proxy", [self._programs / "kube-proxy", f"--config={config}"])
 
-    def clear(self) -> None:
-        """End kubelet, containers and containerd and take away what they left."""
+    def clear(self, *, fixed_places: bool) -> None:
+        """End kubelet, containers and containerd and take away what they left, also in places that others may share."""
         self._state.stop("kubelet")
         self._state.stop("kube-proxy")
         left = self._leftovers()
@@ -125,7 +125,7 @@ class Node:
             for folder, _, _ in os.walk(group, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
-        for place in self._state.facts.made:
+        for place in self._state.facts.made if fixed_places else ():
             shutil.rmtree(place, ignore_errors=True)
 
     def _leftovers(self) -> list[Path]:

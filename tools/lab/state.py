@@ -29,6 +29,7 @@ Say = Callable[[str], None]
 class Facts(BaseModel):
     """The record, kept as cluster.json."""
 
+    netns: str = ""  # the network namespace that its bridge and tables are in
     owner: Process | None = None  # whose end makes this an orphan; None: stays until `down`
     ready: bool = False
     server: str = ""
@@ -79,6 +80,11 @@ class State:
         self.facts = Facts()
         shutil.rmtree(self.root, ignore_errors=True)
 
+    @property
+    def has_node_here(self) -> bool:
+        """Whether it has a bridge and a kube-proxy in our own network namespace."""
+        return self.facts.network is not None and self.facts.netns == our_netns()
+
     def set_sysctl(self, path: str, value: str) -> None:
         """Set a kernel parameter that `restore_sysctls` sets back; nothing where the kernel lacks it."""
         place = Path("/proc/sys") / path
@@ -88,7 +94,9 @@ class State:
             place.write_text(value)
 
     def restore_sysctls(self) -> None:
-        """Set the kernel's parameters back."""
+        """Set the kernel's parameters back; those of another network namespace end with it."""
+        if self.facts.netns != our_netns():
+            return
         for path, before in self.facts.sysctls.items():
             with contextlib.suppress(OSError):
                 (Path("/proc/sys") / path).write_text(before)
@@ -153,6 +161,12 @@ def place(name: str) -> State:
     """The state of the cluster of that name of this checkout and user."""
     ident = hashlib.sha256(f"{os.getuid()} {Path(__file__).resolve()} {name}".encode()).hexdigest()[:8]
     return State(_PLACE / f"{_PREFIX}{ident}")
+
+
+def our_netns() -> str:
+    """Names the network namespace that we are in."""
+    place = Path("/proc/self/ns/net")
+    return str(place.readlink()) if place.exists() else ""
 
 
 def all_states() -> Iterator[State]:

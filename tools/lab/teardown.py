@@ -23,8 +23,10 @@ def take_down(found: State) -> None:
     for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
         found.stop(name, grace=0.0)  # nothing in etcd is worth keeping
     if found.facts.network is not None:
-        Node(found, Path()).clear()
-        network.drop(found.facts.network)
+        others = any(each.facts.network for each in state.all_states() if each.root != found.root)
+        Node(found, Path()).clear(fixed_places=not others)
+        if found.has_node_here:  # elsewhere they end with their network namespace
+            network.drop(found.facts.network)
     found.stop_all()
     found.restore_sysctls()
     found.remove()
@@ -49,7 +51,7 @@ def lock_of(found: State) -> Path:
 
 @contextmanager
 def one_node_at_a_time(say: cache.Say, *, wanted: bool) -> Iterator[None]:
-    """Wait until no other cluster here has a node: two kube-proxies break each other's services."""
+    """Wait until no other cluster in this network namespace has a node: two kube-proxies break each other's services."""
     if not wanted:
         yield
         return
@@ -66,7 +68,7 @@ def one_node_at_a_time(say: cache.Say, *, wanted: bool) -> Iterator[None]:
 
 def _await_others(say: cache.Say) -> None:
     end, said = time.monotonic() + _PATIENCE, False
-    while others := [each for each in state.all_states() if each.facts.network is not None]:
+    while others := [each for each in state.all_states() if each.has_node_here]:
         other, owner = others[0], others[0].facts.owner
         if owner is None or time.monotonic() > end:
             raise LabError(
