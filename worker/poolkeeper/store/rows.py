@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from poolkeeper.codes import Code
@@ -35,7 +35,7 @@ class Session:
     cursor: dict[str, int] = field(default_factory=dict, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settle:
     """How a delivery ended, as its worker sees it.
 
@@ -53,7 +53,7 @@ class Settle:
     started: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SettleVerdict:
     """``code`` None: settled now, ``already_done``: settled before (both well); else why it was refused (Q19)."""
 
@@ -62,12 +62,11 @@ class SettleVerdict:
     state: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     """One delivery with all that its handler needs. ``suspect``: it runs alone, in a process of its own (Q27)."""
 
     task_id: UUID
-    token: str = field(repr=False)
+    token: str
     delivery: int
     queue: str
     type: str
@@ -82,6 +81,10 @@ class Claimed:
     deliveries_spent: int
     max_deliveries: int
     suspect: bool
+
+    def __repr__(self) -> str:
+        """Without the token and the payload: neither belongs in a log (Q17)."""
+        return f"Claimed({self.type} {self.task_id}, delivery {self.delivery})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from poolkeeper.store.rows import (
     TurnAnswer,
 )
 
+_CLAIMED = slice(3, -1)
+"""Columns of an answer that are the fields of ``Claimed``, in the same order."""
+
 
 def register_session(
     pool: str, queues: Sequence[str], types: Sequence[str], *, concurrency: int, info: Mapping[str, Any]
@@ -58,15 +61,17 @@ def turn(
     """
 
     def read(rows: list[Row]) -> TurnAnswer:
-        verdicts, claimed, note = [], [], {}
+        claimed, note = [], {}
+        told = {}
         for row in rows:
             if row.kind == "claimed":
-                claimed.append(_claimed(row))
+                claimed.append(Claimed._make(row[_CLAIMED]))
             elif row.kind == "settled":
-                verdicts.append(SettleVerdict(row.task_id, row.code, row.state))
+                told[row.task_id] = SettleVerdict(row.task_id, row.code, row.state)
             else:
                 session.cursor.update(row.extra.get("cursor", {}))
                 note = row.extra
+        verdicts = [told.get(s.task_id) or SettleVerdict(s.task_id, None, "succeeded") for s in settles]
         return TurnAnswer(
             verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"]))
         )
@@ -98,27 +103,6 @@ def _wire(settle: Settle) -> dict[str, Any]:
     if not settle.started:
         wire["u"] = True
     return wire
-
-
-def _claimed(row: Row) -> Claimed:
-    return Claimed(
-        row.task_id,
-        row.token,
-        row.delivery,
-        row.queue,
-        row.type,
-        row.tenant,
-        row.payload,
-        row.checkpoint,
-        row.checkpoint_version,
-        row.labels,
-        row.traceparent,
-        row.submitted_at,
-        row.failures,
-        row.spent,
-        row.max_deliveries,
-        row.suspect,
-    )
 
 
 def renew(

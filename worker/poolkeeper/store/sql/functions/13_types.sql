@@ -1,10 +1,10 @@
 -- What a turn answers: rows of three kinds.
---   settled  verdict on one settle: code (NULL: accepted), state
+--   settled  verdict on one settle: code (NULL: accepted), state; no row for one that succeeded as asked
 --   claimed  one delivery
 --   note     extra = {cursor: where the walk over a queue's lanes stopped} or, in the last row, {draining, isolate, come_again (s)}
 DO $$ BEGIN
     CREATE TYPE poolkeeper.answer AS (
-        kind text, task_id uuid, code text, state text, delivery integer, token text, queue text, type text, tenant text,
+        kind text, code text, state text, task_id uuid, token text, delivery integer, queue text, type text, tenant text,
         payload jsonb, checkpoint jsonb, checkpoint_version integer, labels jsonb, traceparent text, submitted_at timestamptz,
         failures integer, spent integer, max_deliveries integer, suspect boolean, extra jsonb);
 EXCEPTION WHEN duplicate_object THEN NULL;

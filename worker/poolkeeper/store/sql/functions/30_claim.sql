@@ -96,22 +96,24 @@ BEGIN RETURN QUERY
                 ORDER BY c.seq LIMIT s.n FOR UPDATE SKIP LOCKED) AS x))
         RETURNING r.*
     ), tokens AS MATERIALIZED (  -- evaluated once: a token has one value
-        SELECT g.*, poolkeeper.token_text(uuid_send(gen_random_uuid())) AS token FROM gone AS g
+        SELECT g.*, 'pkt_' || rtrim(translate(encode(uuid_send(gen_random_uuid()), 'base64'), '+/', '-_'), '=') AS token FROM gone AS g
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now
+               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, _now,
+               -- a task that was never delivered has none: no look
+               t.delivery > 0 AND EXISTS (SELECT FROM poolkeeper.checkpoint AS k WHERE k.task_id = t.task_id)
         FROM tokens AS t
     )
-    SELECT 'claimed', t.task_id, NULL::text, 'running', t.delivery + 1, t.token, (_queue).namespace || '/' || (_queue).name, b.type, b.tenant,
+    SELECT 'claimed', NULL::text, 'running', t.task_id, t.token, t.delivery + 1, (_queue).namespace || '/' || (_queue).name, b.type, b.tenant,
            b.payload, c.value, c.version, b.labels, b.traceparent, b.accepted_at, t.failures::integer, t.spent + 1,
            coalesce(b.max_deliveries, (_queue).max_deliveries), false, NULL::jsonb
     FROM tokens AS t
     CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.task AS k WHERE k.id = t.task_id OFFSET 0) AS b
-    LEFT JOIN LATERAL (SELECT k.value, k.version FROM poolkeeper.checkpoint AS k WHERE k.task_id = t.task_id OFFSET 0) AS c ON true
+    LEFT JOIN LATERAL (SELECT k.value, k.version FROM poolkeeper.checkpoint AS k WHERE k.task_id = t.task_id AND t.delivery > 0 OFFSET 0) AS c ON true
     ORDER BY t.seq;
 END $$;
 

@@ -118,7 +118,7 @@ BEGIN
         WHERE c.queue_id = x.queue_id
     ), swept AS (  -- the cursor of a task that ended for good is of no use to anybody
         DELETE FROM poolkeeper.checkpoint AS c
-        WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.state IN ('succeeded', 'failed', 'canceled')))
+        WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.checkpointed AND d.state IN ('succeeded', 'failed', 'canceled')))
     )
     SELECT d.task_id, d.state FROM ended AS d;
 END $$;
@@ -137,24 +137,66 @@ BEGIN
     RETURN CASE WHEN EXISTS (SELECT FROM poolkeeper.task AS t WHERE t.id = _task_id) THEN 'stale_token' ELSE 'unknown_task' END;
 END $$;
 
--- The verdicts on what a worker wants to settle: [{t task, k token, o outcome, r result, c error class, e error,
--- a seconds to wait, u true: user code never started}].
-CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _now timestamptz) RETURNS SETOF poolkeeper.answer
+-- The commonest arrow, running -> succeeded, without the lookups that the others need: success needs no policy, and
+-- wins over a cancel that was only requested (Q39). Answers the tasks whose token fitted.
+CREATE OR REPLACE FUNCTION poolkeeper.succeed(_endings poolkeeper.ending[], _session poolkeeper.session, _now timestamptz) RETURNS uuid[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _ids    uuid[] := ARRAY(SELECT e.task_id FROM unnest(_endings) AS e ORDER BY e.task_id);
+    _hashes bytea[] := ARRAY(SELECT e.token_hash FROM unnest(_endings) AS e);
+    _build  text := (_session).info ->> 'build';
+    _done   uuid[];
+    _marked uuid[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM poolkeeper.lease AS l
+        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes)
+        RETURNING l.task_id, l.delivery, l.queue_id, l.pool_id, l.session_id, l.ready_at, l.claimed_at, l.started_at, l.suspect,
+                  l.token_hash, l.state_version, l.checkpointed
+    ), history AS (
+        INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
+                                         outcome, next_state, build, suspect, token_hash, state_version, result)
+        SELECT g.task_id, g.delivery, g.queue_id, g.pool_id, g.session_id, g.ready_at, g.claimed_at, g.started_at, _now,
+               'succeeded', 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
+        FROM gone AS g JOIN unnest(_endings) AS e ON e.task_id = g.task_id
+    )
+    SELECT array_agg(g.task_id), array_agg(g.task_id) FILTER (WHERE g.checkpointed) INTO _done, _marked FROM gone AS g;
+    IF _marked IS NOT NULL THEN  -- the cursor of a task that ended for good is of no use to anybody
+        DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_marked);
+    END IF;
+    RETURN _done;
+END $$;
+
+-- Settles what a worker wants settled: [{t task, k token, o outcome, r result, c error class, e error, a seconds to wait,
+-- u true: user code never started}]. Answers a row for each that did not simply succeed: no row means succeeded.
+CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _session poolkeeper.session, _now timestamptz) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _endings poolkeeper.ending[] := ARRAY(
-        SELECT ROW(x.t, poolkeeper.token_hash(x.k), CASE WHEN x.u AND x.o = 'handed_back' THEN 'returned' ELSE x.o END,
+        SELECT ROW(x.t, sha256(convert_to(x.k, 'UTF8')), CASE WHEN x.u AND x.o = 'handed_back' THEN 'returned' ELSE x.o END,
                    CASE x.o WHEN 'succeeded' THEN NULL WHEN 'rejected' THEN 'rejected' WHEN 'dead' THEN 'permanent_error'
                             WHEN 'snoozed' THEN 'snoozed' WHEN 'handed_back' THEN 'drain' WHEN 'canceled' THEN 'canceled_by'
                             ELSE CASE WHEN x.c = 'process_died' THEN 'process_died' WHEN x.a IS NOT NULL THEN 'retry_after' ELSE 'handler_error' END
                    END, left(x.c, 200), left(x.e, 4000), x.r, x.a)::poolkeeper.ending
         FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean));
+    _good    poolkeeper.ending[] := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome = 'succeeded');
+    _other   poolkeeper.ending[];
+    _done    uuid[];
 BEGIN
+    IF cardinality(_good) > 0 THEN
+        _done := poolkeeper.succeed(_good, _session, _now);
+    END IF;
+    IF cardinality(_good) = cardinality(_endings) AND cardinality(_done) = cardinality(_good) THEN
+        RETURN;
+    END IF;
+    _other := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome <> 'succeeded');
     RETURN QUERY
-    WITH done AS MATERIALIZED (SELECT d.task_id, d.state FROM poolkeeper.end_deliveries(_endings, _now) AS d)
-    SELECT 'settled', e.task_id, CASE WHEN d.task_id IS NULL THEN poolkeeper.why_not(e.task_id, e.token_hash) END, d.state,
-           NULL::integer, NULL::text, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
+    WITH ended AS MATERIALIZED (SELECT d.task_id, d.state FROM poolkeeper.end_deliveries(_other, _now) AS d)
+    SELECT 'settled', CASE WHEN d.task_id IS NULL THEN poolkeeper.why_not(e.task_id, e.token_hash) END, d.state, e.task_id,
+           NULL::text, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
            NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
-    FROM unnest(_endings) AS e LEFT JOIN done AS d ON d.task_id = e.task_id;
+    FROM unnest(_endings) AS e LEFT JOIN ended AS d ON d.task_id = e.task_id
+    WHERE NOT (e.outcome = 'succeeded' AND coalesce(e.task_id = ANY (_done), false));
 END $$;

@@ -50,13 +50,13 @@ BEGIN
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true
+               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, true
         FROM tokens AS t
     )
-    SELECT 'claimed', t.task_id, NULL::text, 'running', t.delivery + 1, t.token, q.namespace || '/' || q.name, b.type, b.tenant,
+    SELECT 'claimed', NULL::text, 'running', t.task_id, t.token, t.delivery + 1, q.namespace || '/' || q.name, b.type, b.tenant,
            b.payload, c.value, c.version, b.labels, b.traceparent, b.accepted_at, t.failures::integer, t.spent + 1,
            coalesce(b.max_deliveries, q.max_deliveries), true, NULL::jsonb
     FROM tokens AS t
@@ -145,7 +145,7 @@ BEGIN
     END IF;
     -- 4. settles
     IF jsonb_array_length(coalesce(_settles, '[]')) > 0 THEN
-        RETURN QUERY SELECT * FROM poolkeeper.settle(_settles, _now);
+        RETURN QUERY SELECT * FROM poolkeeper.settle(_settles, _s, _now);
     END IF;
     -- 5. claims
     IF _isolated THEN

@@ -181,6 +181,7 @@ CREATE TABLE poolkeeper.lease (
     started_at    timestamptz,             -- NULL: leased; else running
     extended_until timestamptz,
     suspect       boolean NOT NULL DEFAULT false,
+    checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
     cancel_by     text,
     cancel_why    text
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
@@ -219,7 +220,7 @@ CREATE TABLE poolkeeper.delivery (
     outcome       text NOT NULL CHECK (outcome IN ('succeeded', 'failed', 'rejected', 'dead', 'snoozed', 'handed_back',
                                                    'returned', 'canceled', 'expired')),
     next_state    text NOT NULL,
-    reason        text REFERENCES poolkeeper.reason,
+    reason        text,
     error_class   text,
     error         text,
     build         text,
