@@ -1,12 +1,6 @@
 """What can go wrong at the edge, as exceptions that the work queue logs in one line and tries again."""
 
 
-class Misconfigured(Exception):  # noqa: N818 - the tree of poolkeeper.errors names states, not errors
-    """The process cannot work as it is set up; the message says what to change. Ends the process with 2."""
-
-    expected = True
-
-
 class KubeError(Exception):
     """The API server refused or could not be reached; `status` is the HTTP code, 0 if there was no answer."""
 

@@ -11,7 +11,8 @@ import kopf
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 
-from poolkeeper_operator.runtime.failures import Misconfigured
+from poolkeeper.codes import Code
+from poolkeeper.errors import Misconfigured
 
 
 async def load(kubeconfig: str | None) -> Configuration:
@@ -29,10 +30,11 @@ async def load(kubeconfig: str | None) -> Configuration:
             await kube_config.load_kube_config(str(default), client_configuration=settings, persist_config=False)
         else:
             raise Misconfigured(
-                "no Kubernetes API server: not in a pod, and neither --kubeconfig, $KUBECONFIG nor ~/.kube/config is there"
+                Code.SETTING_INVALID,
+                "no Kubernetes API server: not in a pod, and neither --kubeconfig, $KUBECONFIG nor ~/.kube/config is there",
             )
     except kube_config.ConfigException as error:
-        raise Misconfigured(f"kubeconfig {found or default}: {error}") from error
+        raise Misconfigured(Code.SETTING_INVALID, f"kubeconfig {found or default}: {error}") from error
     return settings
 
 

@@ -13,6 +13,8 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from poolkeeper.errors import PoolkeeperError
+
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF = 0.5
@@ -140,7 +142,8 @@ class WorkQueue:
         except Exception as error:  # noqa: BLE001 - whatever a key's run raises delays that key alone
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             again = self._not_before[key] = self._now() + backoff(failures, self._luck())
-            say = log.exception if not getattr(error, "expected", False) else log.warning
+            expected = getattr(error, "expected", isinstance(error, (PoolkeeperError, OSError)))
+            say = log.warning if expected else log.exception
             say("reconcile.failed: %s: %s", key, error, extra={"key": str(key), "failures": failures})
         finally:
             del self._running[key]

@@ -1,0 +1,174 @@
+"""The children of a pool: Deployment, ServiceAccount, PodDisruptionBudget. Pure.
+
+Guarantees: each is owned by its pool (the cluster's garbage collector removes it, no finalizer); an existing
+Deployment keeps the template that it has, grace included, until the user's part of it changes (O21, O28); its replicas
+are left to the scaler as soon as that owns them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from poolkeeper_operator.act import owners
+from poolkeeper_operator.act.compare import difference
+from poolkeeper_operator.act.podtemplate import BUILD_LABEL, build_id, service_account, template
+from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
+from poolkeeper_operator.runtime.kinds import (
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    GROUP,
+    MANAGER,
+    POOL,
+    POOL_LABEL,
+    SCALER,
+    SERVICE_ACCOUNT,
+    Resource,
+)
+
+Manifest = dict[str, Any]
+TEMPLATE_NOTE = f"{GROUP}/template"  # what was applied last, so that an upgrade of the operator repeats it
+
+
+@dataclass(frozen=True)
+class Child:
+    """A manifest and what it is."""
+
+    resource: Resource
+    manifest: Manifest
+
+
+def build_deployment(
+    pool: Mapping[str, Any],
+    spec: WorkerPoolSpec,
+    database: DatabaseSpec,
+    *,
+    live: Mapping[str, Any] | None,
+    grace_seconds: int,
+) -> Manifest:
+    """The Deployment to apply: a new one at zero replicas, an existing one with its template unless the user changed it."""
+    meta = pool["metadata"]
+    namespace, name = meta["namespace"], meta["name"]
+    build = build_id(spec, database)
+    pods = kept_template(live, build) or template(
+        namespace, name, spec, database, grace_seconds=grace_seconds, build=build
+    )
+    wanted: Manifest = {
+        "selector": {"matchLabels": {POOL_LABEL: name}},
+        "revisionHistoryLimit": 3,
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": spec.rollout.max_surge, "maxUnavailable": spec.rollout.max_unavailable},
+        },
+        "template": pods,
+    }
+    replicas = _own_replicas(live)
+    if replicas is not None:
+        wanted["replicas"] = replicas
+    notes = {TEMPLATE_NOTE: json.dumps(pods, sort_keys=True, separators=(",", ":"))}
+    return {**_head(pool, DEPLOYMENT, name, notes, {BUILD_LABEL: build}), "spec": wanted}
+
+
+def kept_template(live: Mapping[str, Any] | None, build: str) -> Manifest | None:
+    """The template that an existing Deployment was given, if the user's part is still the same."""
+    if live is None or (live["metadata"].get("labels") or {}).get(BUILD_LABEL) != build:
+        return None
+    try:
+        kept: Manifest = json.loads((live["metadata"].get("annotations") or {})[TEMPLATE_NOTE])
+    except (KeyError, ValueError):
+        return None
+    return kept
+
+
+def present_grace(live: Mapping[str, Any] | None) -> int | None:
+    """The grace period of a Deployment's template in seconds."""
+    found = ((((live or {}).get("spec") or {}).get("template") or {}).get("spec") or {}).get(
+        "terminationGracePeriodSeconds"
+    )
+    return None if found is None else int(found)
+
+
+def _own_replicas(live: Mapping[str, Any] | None) -> int | None:
+    """What the shape says about replicas: a sole owner that falls silent would have the field reset to 1."""
+    if live is None:
+        return 0
+    if SCALER in owners.managers(live, "spec", "replicas"):
+        return None
+    if MANAGER in owners.managers(live, "spec", "replicas"):
+        return int(live["spec"].get("replicas", 0))
+    return None
+
+
+def build_service_account(pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Manifest | None:
+    """The pool's own identity, which the API server knows nothing about; None if the user named one."""
+    name = pool["metadata"]["name"]
+    if service_account(name, spec) != name:
+        return None
+    return {**_head(pool, SERVICE_ACCOUNT, name), "automountServiceAccountToken": False}
+
+
+def build_disruption_budget(pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Manifest:
+    """Evictions go a few at a time; a pod that is not healthy never blocks the drain of its node."""
+    name = pool["metadata"]["name"]
+    return {
+        **_head(pool, DISRUPTION_BUDGET, name),
+        "spec": {
+            "maxUnavailable": spec.disruption.max_unavailable,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": {POOL_LABEL: name}},
+        },
+    }
+
+
+def build_replicas(live: Mapping[str, Any], replicas: int) -> Manifest:
+    """The scaler's one field."""
+    meta = live["metadata"]
+    return {
+        "apiVersion": DEPLOYMENT.api_version,
+        "kind": DEPLOYMENT.kind,
+        "metadata": {"namespace": meta["namespace"], "name": meta["name"]},
+        "spec": {"replicas": replicas},
+    }
+
+
+def changed(live: Mapping[str, Any] | None, wanted: Manifest) -> str | None:
+    """Why a child must be written: the path of the first field that is not as wanted; None if it may be left alone."""
+    if live is None:
+        return "missing"
+    return difference(live, {key: value for key, value in wanted.items() if key not in {"apiVersion", "kind"}})
+
+
+def _head(
+    pool: Mapping[str, Any],
+    resource: Resource,
+    name: str,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> Manifest:
+    owner = pool["metadata"]
+    metadata: Manifest = {
+        "namespace": owner["namespace"],
+        "name": name,
+        "labels": {
+            "app.kubernetes.io/name": "poolkeeper-worker",
+            "app.kubernetes.io/instance": owner["name"],
+            "app.kubernetes.io/component": "worker",
+            "app.kubernetes.io/part-of": "poolkeeper",
+            "app.kubernetes.io/managed-by": MANAGER,
+            POOL_LABEL: owner["name"],
+            **(labels or {}),
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": POOL.api_version,
+                "kind": POOL.kind,
+                "name": owner["name"],
+                "uid": owner["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}

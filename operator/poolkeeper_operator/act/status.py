@@ -1,0 +1,86 @@
+"""Statuses: written when they change, soon when it matters, coarse otherwise (O2).
+
+Guarantees: an unchanged status is not written; figures that merely move are written at most once per object and 30 s;
+a changed condition, size or generation is written at once. At most `RATE` ordinary writes a second in all.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from poolkeeper_operator.runtime.kinds import Resource
+from poolkeeper_operator.runtime.kube import Kube
+
+EVERY = 30.0
+RATE = 5.0  # a second, for ordinary writes of all objects together (O33)
+_URGENT = ("observedGeneration", "policyVersion", "instanceID", "schemaVersion", "wanted", "decisions", "pools")
+
+
+class StatusWriter:
+    """Remembers when each object's status was last written."""
+
+    def __init__(self, kube: Kube, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._written: dict[str, float] = {}
+        self._tokens = RATE
+        self._refilled = clock()
+
+    async def write(
+        self, resource: Resource, manifest: Mapping[str, Any], status: Mapping[str, Any]
+    ) -> tuple[dict[str, Any] | None, float | None]:
+        """Write `status` if due: the object as answered, and the seconds after which to try again if it is not due yet."""
+        present = manifest.get("status") or {}
+        if same(present, status):
+            return None, None
+        uid = manifest["metadata"]["uid"]
+        if not urgent(present, status):
+            wait = self._wait(uid)
+            if wait > 0:
+                return None, wait
+        meta = manifest["metadata"]
+        answer = await self._kube.apply_status(resource, meta["namespace"], meta["name"], status)
+        self._written[uid] = self._clock()
+        return answer, None
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._written.pop(uid, None)
+
+    def _wait(self, uid: str) -> float:
+        now = self._clock()
+        since = now - self._written.get(uid, now - EVERY)
+        if since < EVERY:
+            return EVERY - since
+        self._tokens = min(RATE, self._tokens + (now - self._refilled) * RATE)
+        self._refilled = now
+        if self._tokens < 1:
+            return (1 - self._tokens) / RATE
+        self._tokens -= 1
+        return 0.0
+
+
+def same(present: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether both say the same; empty and absent are alike, as the API server may drop either."""
+    return bool(_full(present) == _full(status))
+
+
+def urgent(present: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether the change is a transition, not a figure that moved."""
+    if any(_full(present.get(field)) != _full(status.get(field)) for field in _URGENT):
+        return True
+    if bool((present.get("deadLetters") or {}).get("total")) != bool((status.get("deadLetters") or {}).get("total")):
+        return True
+    return _verdicts(present) != _verdicts(status)
+
+
+def _verdicts(status: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+    return {(c["type"], c["status"], c["reason"]) for c in status.get("conditions") or []}
+
+
+def _full(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _full(v) for k, v in value.items() if v is not None and v not in ({}, [])}
+    if isinstance(value, list):
+        return [_full(v) for v in value]
+    return value

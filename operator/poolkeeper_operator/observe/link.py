@@ -1,0 +1,208 @@
+"""One database: its readings, at most two connections, and since when it could not be read.
+
+Guarantees: one stats call per tick for all its queues and pools (O10), the first one after a random part of the
+interval; calls one at a time, each with a time limit; reconnects for ever; a failed reading is a failed reading, never
+zeros (P9). A wake-up of the store only brings the next reading forward.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, TypeVar
+
+from poolkeeper.errors import PoolkeeperError
+from poolkeeper.redact import redact
+from poolkeeper.store import Call, aconnect, arun, calls, migrate
+from poolkeeper.store.rows import PoolStats, QueueStats, Stats
+from poolkeeper_operator.resources.scaling import tick_stale_after
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CALL_TIMEOUT = 10.0
+COALESCE = 0.5  # seconds between two readings, however many wake-ups come
+NAME = "poolkeeper operator"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One successful stats call."""
+
+    stats: Stats
+    at: datetime  # the operator's clock
+
+    @cached_property
+    def queues(self) -> dict[tuple[str, str], QueueStats]:
+        """By namespace and name."""
+        return {(queue.namespace, queue.name): queue for queue in self.stats.queues}
+
+    @cached_property
+    def pools(self) -> dict[str, PoolStats]:
+        """By "namespace/name"."""
+        return {pool.pool: pool for pool in self.stats.pools}
+
+
+class Link:
+    """See the module. `after` is awaited after each reading, failed ones included."""
+
+    def __init__(self, key: tuple[str, str], cluster: str, after: Callable[["Link"], Awaitable[None]]) -> None:
+        self.key = key
+        self.reading: Reading | None = None
+        self.problem = "not read yet"
+        self.problem_code: str | None = None
+        self.failures = 0  # failed readings in a row
+        self.interval = timedelta(seconds=5)
+        self.attentive = False  # whether a wake-up of the store should bring the next reading forward
+        self._cluster = cluster
+        self._after = after
+        self._dsn: str | None = None
+        self._direct: str | None = None
+        self._conn: Any = None
+        self._turn = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._wake_at: float | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f'database "{self.key[1]}" in namespace "{self.key[0]}"'
+
+    @property
+    def stale_after(self) -> timedelta:
+        """A reading older than this counts as none."""
+        return tick_stale_after(self.interval)
+
+    def blind(self, now: datetime) -> str | None:
+        """Why there is no reading to trust; None if there is one."""
+        if self.reading is not None and now - self.reading.at <= self.stale_after:
+            return None
+        return f"{self.name}: {self.problem}"
+
+    async def use(self, dsn: str, direct: str | None, interval: timedelta) -> None:
+        """Read this database from now on; a new DSN (rotation) is used at once, and idle connections to the old one end."""
+        self.interval = interval
+        if (dsn, direct) == (self._dsn, self._direct):
+            return
+        self._dsn, self._direct = dsn, direct
+        await self._stop()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._read_for_ever(), name=f"link {self.key}"),
+            loop.create_task(self._listen_for_ever(), name=f"listen {self.key}"),
+        ]
+
+    async def close(self) -> None:
+        """Stop reading and close the connections."""
+        self._dsn = None
+        await self._stop()
+
+    def wake(self) -> None:
+        """Read as soon as possible."""
+        self._wake.set()
+
+    def wake_in(self, seconds: float) -> None:
+        """Read at that moment at the latest: when the oldest task will have waited too long."""
+        at = asyncio.get_running_loop().time() + max(0.0, seconds)
+        self._wake_at = at if self._wake_at is None else min(at, self._wake_at)
+
+    async def call(self, call: Call[T]) -> T:
+        """Run one call; raises PoolkeeperError or OSError, TimeoutError included, and then reconnects with the next."""
+        async with self._turn:
+            if self._conn is None or self._conn.closed:
+                self._conn = await self._open(self._dsn)
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    return await arun(self._conn, call)
+            except BaseException as error:
+                if not isinstance(error, PoolkeeperError) or self._conn.closed:
+                    await self._hang_up()
+                raise
+
+    async def _open(self, dsn: str | None) -> Any:
+        if dsn is None:
+            raise ConnectionError(f"{self.name}: not in use")
+        async with asyncio.timeout(CALL_TIMEOUT):
+            return await aconnect(dsn, name=NAME)
+
+    async def _hang_up(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            with contextlib.suppress(Exception):
+                await conn.close()
+
+    async def _stop(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        async with self._turn:
+            await self._hang_up()
+
+    async def _read_for_ever(self) -> None:
+        if self.reading is not None:  # at the very beginning everybody waits for it; afterwards databases are spread
+            await asyncio.sleep(random.uniform(0, min(1.0, self.interval.total_seconds())))  # noqa: S311
+        while True:
+            self._wake.clear()
+            await self._read()
+            try:
+                await self._after(self)
+            except (PoolkeeperError, OSError) as error:
+                log.warning("link.after_failed: %s: %s", self.name, redact(str(error)))
+            except Exception:
+                log.exception("link.after_failed: %s", self.name)
+            await asyncio.sleep(COALESCE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+
+    def _pause(self) -> float:
+        pause = self.interval.total_seconds() * random.uniform(0.9, 1.0) - COALESCE  # noqa: S311 - spreads databases
+        if self._wake_at is not None:
+            pause = min(pause, self._wake_at - asyncio.get_running_loop().time())
+            self._wake_at = None
+        return max(0.0, pause)
+
+    async def _read(self) -> None:
+        try:
+            stats = await self.call(calls.stats(cluster=self._cluster))
+            migrate.check_version(stats.schema_version)
+        except (PoolkeeperError, OSError) as error:
+            self._failed(error, getattr(error, "code", None))
+        except Exception as error:
+            log.debug("link.failed", exc_info=True)
+            self._failed(error, None)
+        else:
+            if self.failures or self.reading is None:
+                log.info("database.reached: %s", self.name, extra={"database": "/".join(self.key)})
+            self.reading = Reading(stats, datetime.now(UTC))
+            self.failures, self.problem, self.problem_code = 0, "", None
+
+    def _failed(self, error: Exception, code: str | None) -> None:
+        problem = redact(" ".join(str(error).split())) or type(error).__name__
+        if not self.failures or problem != self.problem:
+            log.warning("database.unreachable: %s: %s", self.name, problem, extra={"database": "/".join(self.key)})
+        self.failures += 1
+        self.problem, self.problem_code = problem, None if code is None else str(code)
+
+    async def _listen_for_ever(self) -> None:
+        while True:
+            conn = None
+            try:
+                conn = await self._open(self._direct or self._dsn)
+                await arun(conn, calls.listen())
+                async for _ in conn.notifies():
+                    if self.attentive:
+                        self.wake()
+            except Exception:
+                log.debug("link.listen_failed", exc_info=True)
+            finally:
+                if conn is not None:
+                    with contextlib.suppress(Exception):
+                        await conn.close()
+            await asyncio.sleep(self.interval.total_seconds())

@@ -1,0 +1,166 @@
+"""From a reading, the pods and the Deployment of a pool to the values that decisions are made from. Pure.
+
+Guarantees (O12): only tasks that this pool could run now count as runnable; a paused queue has none. A pod works if the
+store knows a live session of it, whatever its readiness says.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from poolkeeper.store.rows import PoolStats, QueueStats, SessionStats
+from poolkeeper_operator.decide.service import SessionCount
+from poolkeeper_operator.decide.signals import Cap, Signals
+from poolkeeper_operator.decide.victims import PodState
+from poolkeeper_operator.observe.link import Reading
+from poolkeeper_operator.observe.pods import PodSeen, refused, rolling
+
+CAPPED = 10_000  # where the store stops counting
+START_UP = timedelta(seconds=10)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What waits for a pool."""
+
+    runnable: int = 0
+    capped: bool = False
+    oldest: timedelta | None = None
+    suspects: int = 0
+    dead: int = 0
+    missing: tuple[str, ...] = ()  # queues that the store does not know (yet)
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """One pool as of one reading."""
+
+    backlog: Backlog
+    stats: PoolStats | None
+    pods: Sequence[PodSeen]
+    replicas: int
+    deployment: Mapping[str, Any] | None
+    read_at: datetime
+    sessions: Mapping[str, SessionStats] = field(default_factory=dict)  # by the name of a living pod
+
+    @property
+    def running(self) -> int:
+        """Leases of the pool, those of draining pods included."""
+        return self.stats.running if self.stats else 0
+
+    @property
+    def busy(self) -> int:
+        """Slots that its sessions say are in use."""
+        return sum(session.busy for session in self.stats.sessions) if self.stats else 0
+
+
+def backlog(reading: Reading, namespace: str, queues: Iterable[str], types: Sequence[str] | None) -> Backlog:
+    """What waits in these queues for workers of these task types (None: of all)."""
+    found = Backlog()
+    for name in queues:
+        stats = reading.queues.get((namespace, name))
+        found = _plus(found, Backlog(missing=(name,))) if stats is None else _plus(found, _of_queue(stats, types))
+    return found
+
+
+def _of_queue(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
+    if stats.paused:
+        return Backlog(dead=stats.dead)
+    if types is None:
+        return Backlog(stats.ready, stats.ready >= CAPPED, stats.oldest_runnable, stats.suspects, stats.dead)
+    mine = [each for each in stats.types if each.type in types]
+    ages = [each.oldest for each in mine if each.oldest is not None]
+    ready = sum(each.ready for each in mine)
+    return Backlog(ready, ready >= CAPPED, max(ages, default=None), stats.suspects, stats.dead)
+
+
+def _plus(a: Backlog, b: Backlog) -> Backlog:
+    ages = [age for age in (a.oldest, b.oldest) if age is not None]
+    return Backlog(
+        a.runnable + b.runnable,
+        a.capped or b.capped,
+        max(ages, default=None),
+        a.suspects + b.suspects,
+        a.dead + b.dead,
+        a.missing + b.missing,
+    )
+
+
+def view(
+    reading: Reading, pool: str, waiting: Backlog, pods: Sequence[PodSeen], deployment: Mapping[str, Any] | None
+) -> PoolView:
+    """Put together what is known of a pool; `pods` are the living ones."""
+    stats = reading.pools.get(pool)
+    uids = {pod.uid: pod.name for pod in pods}
+    sessions = {uids[s.pod_uid]: s for s in (stats.sessions if stats else ()) if s.pod_uid in uids}
+    replicas = int(((deployment or {}).get("spec") or {}).get("replicas") or 0)
+    return PoolView(waiting, stats, pods, replicas, deployment, reading.at, sessions)
+
+
+def signals(
+    seen: PoolView, *, service_time: timedelta | None, start_up: timedelta | None, caps: tuple[Cap, ...]
+) -> Signals:
+    """The reading as the scaling decision takes it."""
+    working = [pod for pod in seen.pods if pod.name in seen.sessions]
+    stuck = [pod for pod in seen.pods if pod.stuck and pod.name not in seen.sessions]
+    starting = [pod for pod in seen.pods if not pod.stuck and pod.name not in seen.sessions]
+    absent = max(0, seen.replicas - len(seen.pods))  # asked for, and not created yet
+    refusal = refused(seen.deployment) if absent else ""
+    return Signals(
+        read_at=seen.read_at,
+        runnable=seen.backlog.runnable,
+        runnable_capped=seen.backlog.capped,
+        oldest_runnable=seen.backlog.oldest if seen.backlog.runnable else None,
+        suspects=seen.backlog.suspects,
+        running=seen.running,
+        busy=seen.busy,
+        busy_pods=sum(1 for pod in working if seen.sessions[pod.name].busy),
+        replicas=seen.replicas,
+        ready_pods=sum(1 for pod in working if not seen.sessions[pod.name].draining),
+        starting_pods=len(starting) + (0 if refusal else absent),
+        stuck_pods=len(stuck) + (absent if refusal else 0),
+        stuck_cause=refusal or next((pod.stuck for pod in stuck), ""),
+        rolling=rolling(seen.deployment),
+        service_time=service_time,
+        start_up=start_up or START_UP,
+        caps=caps,
+    )
+
+
+def pod_states(seen: PoolView) -> list[PodState]:
+    """The living pods as the choice of victims takes them."""
+    return [_pod_state(pod, seen.sessions.get(pod.name)) for pod in seen.pods]
+
+
+def _pod_state(pod: PodSeen, session: SessionStats | None) -> PodState:
+    if session is None:
+        return PodState(
+            name=pod.name, created_at=pod.created_at, has_session=False, stuck=bool(pod.stuck), costed=_costed(pod)
+        )
+    return PodState(
+        name=pod.name,
+        created_at=pod.created_at,
+        costed=_costed(pod),
+        busy=session.busy,
+        marked=session.draining,
+        idle_for=session.idle_for if not session.busy else None,
+    )
+
+
+def _costed(pod: PodSeen) -> bool:
+    return pod.cost is not None and pod.cost.startswith("-")
+
+
+def counts(stats: PoolStats | None) -> list[SessionCount]:
+    """The counters of a pool's sessions, for the estimate of the service time."""
+    return [SessionCount(str(s.session_id), s.finished, s.busy_seconds) for s in (stats.sessions if stats else ())]
+
+
+def start_ups(seen: PoolView) -> dict[str, timedelta]:
+    """How long each working pod took from its creation to its session, by the pod's uid."""
+    return {
+        pod.uid: max(timedelta(0), seen.read_at - seen.sessions[pod.name].registered_ago - pod.created_at)
+        for pod in seen.pods
+        if pod.name in seen.sessions
+    }

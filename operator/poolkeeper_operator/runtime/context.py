@@ -1,0 +1,85 @@
+"""What every reconciler is given: the way to the API server, what was seen, the databases, and a clock."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from poolkeeper_operator.act.events import Kind, event, moment_suffix
+from poolkeeper_operator.act.status import StatusWriter
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.world import World
+from poolkeeper_operator.runtime.failures import KubeError
+from poolkeeper_operator.runtime.health import Loops
+from poolkeeper_operator.runtime.kinds import NAMESPACE, Resource
+from poolkeeper_operator.runtime.kube import Kube
+from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
+
+log = logging.getLogger(__name__)
+Manifest = dict[str, Any]
+NAMESPACE_KEPT = 60.0  # seconds that a namespace's labels are remembered
+
+
+@dataclass
+class Context:
+    """Shared by all reconcilers; `queue` is set once it exists."""
+
+    kube: Kube
+    cluster: str  # UID of the kube-system namespace
+    namespaces: tuple[str, ...]  # that are kept; () is all
+    world: World = field(default_factory=World)
+    links: dict[tuple[str, str], Link] = field(default_factory=dict)
+    loops: Loops = field(default_factory=Loops)
+    status: StatusWriter = field(init=False)
+    queue: WorkQueue = field(init=False)
+    _spaces: dict[str, tuple[datetime, Manifest]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.status = StatusWriter(self.kube)
+
+    @staticmethod
+    def now() -> datetime:
+        """The operator's clock."""
+        return datetime.now(UTC)
+
+    def enqueue(self, resource: Resource, namespace: str, name: str, *, after: float = 0.0) -> None:
+        """Have an object reconciled."""
+        self.queue.add(Key(resource.kind, namespace, name), after=after)
+
+    async def namespace(self, name: str) -> Manifest | None:
+        """A namespace, at most a minute old; None if it is gone."""
+        known = self._spaces.get(name)
+        if known and (self.now() - known[0]).total_seconds() < NAMESPACE_KEPT:
+            return known[1]
+        found = await self.kube.get(NAMESPACE, None, name)
+        if found is None:
+            self._spaces.pop(name, None)
+            return None
+        self._spaces[name] = (self.now(), found)
+        return found
+
+    async def tell(
+        self, about: Mapping[str, Any], kind: Kind, reason: str, message: str, *, suffix: str | None = None
+    ) -> None:
+        """Post an Event; that it cannot be posted is logged and never stops a reconcile."""
+        now = self.now()
+        made = event(about, suffix=suffix or moment_suffix(now), kind=kind, reason=reason, message=message, now=now)
+        try:
+            await self.kube.create_event(made)
+        except KubeError as error:
+            log.warning("event.lost: %s: %s", reason, error)
+
+    async def write_status(
+        self, resource: Resource, manifest: Mapping[str, Any], status: Mapping[str, Any]
+    ) -> float | None:
+        """Write a status if it changed and is due; the seconds after which to come again if it is not due yet."""
+        try:
+            answer, wait = await self.status.write(resource, manifest, status)
+        except KubeError as error:
+            if error.not_found:  # deleted meanwhile
+                return None
+            raise
+        if answer is not None:
+            self.world.put(resource.kind, answer)
+        return wait

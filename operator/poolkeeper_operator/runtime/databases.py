@@ -1,0 +1,145 @@
+"""Reconciling a Database: its Secrets, its schema, and the link over which queues and pools are read.
+
+Guarantees: a wrong or missing Secret is a condition that names object and remedy; a rotated one is used within a
+minute; migrations are applied only where the Database says so, on a connection of the owner's, on a thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from poolkeeper.errors import PoolkeeperError
+from poolkeeper.redact import redact
+from poolkeeper.store import connect, migrate
+from poolkeeper_operator.act import verdicts
+from poolkeeper_operator.decide.conditions import Condition, merge
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.secrets import Dsn, SecretProblem, read_dsn
+from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError, read_spec
+from poolkeeper_operator.runtime.context import Context
+from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUEUE
+from poolkeeper_operator.runtime.ticks import Ticks
+
+log = logging.getLogger(__name__)
+AGAIN = 60.0  # seconds; bounds how long a rotated Secret goes unnoticed
+SOON = 10.0
+PATIENCE = 3  # failed readings in a row before Ready falls
+
+
+class Databases:
+    """Reconciles Databases and keeps their links."""
+
+    def __init__(self, context: Context, ticks: Ticks) -> None:
+        self._context = context
+        self._ticks = ticks
+        self._migrated: dict[tuple[str, str], str] = {}  # database -> version of the Secret with which it was migrated
+
+    async def reconcile(self, namespace: str, name: str) -> float | None:
+        """One pass; the seconds until the next."""
+        manifest = self._context.world.get(DATABASE.kind, namespace, name)
+        if manifest is None:
+            await self._forget(namespace, name)
+            return None
+        secret: str | None = None
+        try:
+            spec = read_spec(DatabaseSpec, manifest)
+            dsn = await self._secrets(namespace, name, spec)
+            secret = dsn.version
+        except ResourceError as error:
+            conditions = verdicts.stalled("InvalidSpec", str(error))
+        except SecretProblem as error:
+            await self._forget(namespace, name)
+            conditions = verdicts.stalled(error.reason, error.message)
+        except MigrationFailed as error:
+            conditions = verdicts.waiting("MigrationFailed", str(error))
+        else:
+            conditions = self._judge(namespace, name, spec)
+        await self._write(manifest, secret, conditions)
+        return SOON if conditions[0].status != "True" else AGAIN
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await asyncio.gather(*(link.close() for link in self._context.links.values()))
+
+    async def _secrets(self, namespace: str, name: str, spec: DatabaseSpec) -> Dsn:
+        kube = self._context.kube
+        dsn = await read_dsn(kube, namespace, name, spec.dsn_secret_ref, "dsnSecretRef")
+        direct = None
+        if spec.direct_secret_ref is not None:
+            direct = await read_dsn(kube, namespace, name, spec.direct_secret_ref, "directSecretRef")
+        if spec.migrates and spec.admin_secret_ref is not None:
+            admin = await read_dsn(kube, namespace, name, spec.admin_secret_ref, "adminSecretRef")
+            await self._migrate(namespace, name, admin)
+        await self._link(namespace, name).use(dsn.text, direct and direct.text, spec.tick_interval)
+        return dsn
+
+    def _link(self, namespace: str, name: str) -> Link:
+        links = self._context.links
+        if (namespace, name) not in links:
+            links[namespace, name] = Link((namespace, name), self._context.cluster, self._ticks.after_reading)
+        return links[namespace, name]
+
+    async def _migrate(self, namespace: str, name: str, admin: Dsn) -> None:
+        """Once per process and version of the Secret, and again whenever the schema turns out to be too old."""
+        link = self._context.links.get((namespace, name))
+        too_old = link is not None and link.problem_code == "schema_too_old"
+        if self._migrated.get((namespace, name)) == admin.version and not too_old:
+            return
+        try:
+            await asyncio.to_thread(_apply, admin.text)
+        except (PoolkeeperError, OSError) as error:
+            raise MigrationFailed(f'database "{name}" in namespace "{namespace}": {redact(str(error))}') from error
+        self._migrated[namespace, name] = admin.version
+        if link is not None:
+            link.wake()
+
+    def _judge(self, namespace: str, name: str, spec: DatabaseSpec) -> list[Condition]:
+        link = self._link(namespace, name)
+        if link.reading is not None and link.failures < PATIENCE:
+            return verdicts.ready("Reachable", f"schema {link.reading.stats.schema_version}")
+        if link.problem_code in {"schema_too_old", "schema_too_new"} and not spec.migrates:
+            reason = "SchemaTooOld" if link.problem_code == "schema_too_old" else "SchemaTooNew"
+            return verdicts.stalled(
+                reason, f"{link.name}: {link.problem}; run `poolkeeper migrate --apply` as the owner"
+            )
+        if link.reading is None and not link.failures:
+            return verdicts.waiting("Connecting", f"{link.name}: connecting")
+        return verdicts.waiting("Unreachable", f"{link.name}: {link.problem}; it is tried again on its own")
+
+    async def _write(self, manifest: Mapping[str, Any], secret: str | None, conditions: list[Condition]) -> None:
+        meta, present = manifest["metadata"], manifest.get("status") or {}
+        link = self._context.links.get((meta["namespace"], meta["name"]))
+        reading = link.reading if link else None
+        merged = merge(
+            present.get("conditions") or [], conditions, generation=meta["generation"], now=self._context.now()
+        )
+        status = DatabaseStatus(
+            observed_generation=meta["generation"],
+            instance_id=str(reading.stats.instance_id) if reading else present.get("instanceID"),
+            server_version=reading.stats.server_version if reading else present.get("serverVersion"),
+            schema_version=reading.stats.schema_version if reading else present.get("schemaVersion"),
+            secret_version=secret or present.get("secretVersion"),
+        ).as_status()
+        await self._context.write_status(DATABASE, manifest, {**status, "conditions": merged})
+
+    async def _forget(self, namespace: str, name: str) -> None:
+        link = self._context.links.pop((namespace, name), None)
+        if link is None:
+            return
+        await link.close()
+        for resource in (QUEUE, POOL):  # they must hear that there is nothing to read any more
+            for manifest in self._context.world.all(resource.kind):
+                if manifest["metadata"]["namespace"] == namespace:
+                    self._context.enqueue(resource, namespace, manifest["metadata"]["name"])
+
+
+class MigrationFailed(Exception):
+    """The schema could not be brought up to date."""
+
+    expected = True
+
+
+def _apply(dsn: str) -> None:
+    with connect(dsn, name="poolkeeper migrate") as conn:
+        migrate.apply(conn, say=lambda line: log.info("database.migrated: %s", line))

@@ -1,0 +1,67 @@
+"""What the operator remembers of a pool between two reconciles; lost at a restart, and nothing unsafe follows from that."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+
+from poolkeeper_operator.decide.decision import Decision
+from poolkeeper_operator.decide.history import History
+from poolkeeper_operator.decide.service import ServiceMeter
+from poolkeeper_operator.observe.signals import PoolView, counts, start_ups
+
+START_UPS = 20
+LONGEST_START_UP = timedelta(minutes=5)
+
+
+@dataclass
+class Memory:
+    """Of one pool, by its uid."""
+
+    uid: str
+    history: History = field(default_factory=History)
+    meter: ServiceMeter = field(default_factory=ServiceMeter)
+    metered: datetime | None = None  # the reading that the meter has seen
+    decision: Decision | None = None
+    lines: list[dict[str, Any]] = field(default_factory=list)  # the last changes of size, newest first
+    foreign: tuple[str, ...] = ()  # who else wrote the Deployment's replicas, and until when it is told
+    foreign_until: datetime | None = None
+    accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
+    capability: dict[str, list[str]] = field(default_factory=dict)  # task types by build, as sessions told
+    _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)
+
+    @classmethod
+    def of(cls, pool: Mapping[str, Any]) -> "Memory":
+        """A new one, with the changes that the status still tells of."""
+        lines = (pool.get("status") or {}).get("decisions") or []
+        return cls(uid=pool["metadata"]["uid"], lines=list(lines))
+
+    def learn(self, view: PoolView) -> None:
+        """Take over what a reading tells of service and start-up times; each reading counts once."""
+        if self.metered is not None and view.read_at <= self.metered:
+            return
+        self.metered = view.read_at
+        self.meter = self.meter.observe(counts(view.stats), view.read_at)
+        for uid, took in start_ups(view).items():
+            self._starts.setdefault(uid, min(took, LONGEST_START_UP))
+        while len(self._starts) > START_UPS:
+            self._starts.popitem(last=False)
+        if view.stats is not None and view.stats.types is not None:
+            for session in view.stats.sessions:
+                if session.build:
+                    self.capability = {session.build: list(view.stats.types)}
+
+    def types(self, wanted: Sequence[str], build: str | None) -> list[str] | None:
+        """The task types that a pool can run: as the user says, else as its sessions of this build told; None: unknown, all."""
+        if wanted:
+            return list(wanted)
+        return self.capability.get(build) if build else None
+
+    @property
+    def start_up(self) -> timedelta | None:
+        """The median time from a pod's creation to its session; None before the first."""
+        if not self._starts:
+            return None
+        return timedelta(seconds=median(took.total_seconds() for took in self._starts.values()))

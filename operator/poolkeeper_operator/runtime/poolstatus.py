@@ -1,0 +1,174 @@
+"""The status of a WorkerPool. Pure.
+
+Guarantees (O3): conditions as kstatus reads them; a lost reading or a changing size does not flip Ready, pods that cannot
+start and closed quotas do; messages name the cause and what to do.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from poolkeeper.durations import format_duration
+from poolkeeper_operator.act import verdicts
+from poolkeeper_operator.act.children import present_grace
+from poolkeeper_operator.decide.conditions import Condition, merge
+from poolkeeper_operator.decide.grace import Grace
+from poolkeeper_operator.decide.quota import Allotment
+from poolkeeper_operator.decide.reasons import LimitedBy
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.pods import PodSeen, rolling
+from poolkeeper_operator.observe.pods import refused as cannot_create
+from poolkeeper_operator.resources import WorkerPoolSpec, WorkerPoolStatus
+from poolkeeper_operator.resources.workerpool import GraceStatus, Wanted
+from poolkeeper_operator.runtime.freshness import Freshness
+from poolkeeper_operator.runtime.kinds import POOL_LABEL
+from poolkeeper_operator.runtime.memory import Memory
+from poolkeeper_operator.runtime.scaler import Sized
+from poolkeeper_operator.runtime.shares import CLOSED
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All that a status is made from."""
+
+    pool: Mapping[str, Any]
+    spec: WorkerPoolSpec
+    deployment: Mapping[str, Any]
+    pods: Sequence[PodSeen]
+    memory: Memory
+    drains: Grace
+    sized: Sized | None
+    link: Link | None
+    allotment: Allotment | None
+
+
+def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
+    """The whole status to apply."""
+    meta, present = seen.pool["metadata"], seen.pool.get("status") or {}
+    figures = WorkerPoolStatus(
+        observed_generation=meta["generation"],
+        selector=f"{POOL_LABEL}={meta['name']}",
+        replicas=len(seen.pods),
+        ready_replicas=sum(pod.ready for pod in seen.pods),
+        busy_slots=seen.sized.view.busy if seen.sized and seen.sized.view else present.get("busySlots"),
+        wanted=_wanted(seen),
+        grace=_grace(seen),
+    ).as_status()
+    conditions = [*_ready(seen), *_others(seen)]
+    if seen.link is not None:
+        conditions.append(freshness.condition(seen.link, now))
+    return {
+        **figures,
+        "decisions": list(seen.memory.lines),
+        "conditions": merge(present.get("conditions") or [], conditions, generation=meta["generation"], now=now),
+    }
+
+
+def refused(pool: Mapping[str, Any], ready: Condition, now: datetime) -> dict[str, Any]:
+    """The status of a pool that cannot be kept as it is: the old figures, and why."""
+    meta, present = pool["metadata"], pool.get("status") or {}
+    conditions = [
+        *verdicts.stalled(ready.reason, ready.message),
+        Condition("ScalingActive", "False", ready.reason, "not sized until Ready says otherwise"),
+    ]
+    return {
+        **present,
+        "selector": f"{POOL_LABEL}={meta['name']}",
+        "replicas": present.get("replicas", 0),
+        "observedGeneration": meta["generation"],
+        "conditions": merge(present.get("conditions") or [], conditions, generation=meta["generation"], now=now),
+    }
+
+
+def _wanted(seen: Seen) -> Wanted | None:
+    if seen.sized is None:
+        return None
+    decision = seen.sized.decision
+    return Wanted(
+        replicas=decision.wanted,
+        limited=decision.limited,
+        limited_by=str(decision.limited_by),
+        applied=int(seen.deployment["spec"].get("replicas") or 0),
+        rate_limited_by=str(decision.rate_limited_by),
+    )
+
+
+def _grace(seen: Seen) -> GraceStatus:
+    drains = seen.drains
+    present = present_grace(seen.deployment)
+    return GraceStatus(
+        applied=f"{present}s",
+        needed=format_duration(drains.needed),
+        samples=drains.samples,
+        censored=drains.censored,
+        reason=str(drains.reason),
+    )
+
+
+def _ready(seen: Seen) -> list[Condition]:
+    name = seen.pool["metadata"]["name"]
+    if seen.allotment is not None and seen.allotment.share.reason in CLOSED:
+        return verdicts.stalled(str(seen.allotment.share.reason), f"no task starts: {seen.allotment.share.sentence}")
+    stuck = next((pod for pod in seen.pods if pod.stuck), None)
+    wanted = int(seen.deployment["spec"].get("replicas") or 0)
+    refusal = cannot_create(seen.deployment) if len(seen.pods) < wanted else ""
+    if stuck is not None or refusal:
+        who = f"{sum(bool(pod.stuck) for pod in seen.pods)} of {wanted} pods" if stuck else f"{wanted} pods"
+        cause = stuck.stuck if stuck else refusal
+        return verdicts.stalled("PodsCannotStart", f'pool "{name}": {who} cannot start: {cause}')
+    if seen.link is None:
+        text = f'pool "{name}": its database is not ready; the condition Ready of the Database says why'
+        return verdicts.waiting("DatabaseNotReady", text)
+    found = verdicts.ready("InForce", f"{wanted} pods wanted" if wanted else "no pods wanted: nothing to do")
+    if rolling(seen.deployment):
+        found[1] = Condition(
+            "Reconciling", "True", "RollingOut", "pods of the new template replace those of the old one"
+        )
+    return found
+
+
+def _others(seen: Seen) -> list[Condition]:
+    conditions = [_scaling(seen), _quota(seen), _drain_budget(seen)]
+    if seen.sized is not None and seen.sized.view is not None:
+        dead = seen.sized.view.backlog.dead
+        text = f"{dead} dead letters in its queues wait for a person" if dead else "no dead letters in its queues"
+        conditions.append(
+            Condition("DeadLetters", verdicts.truth(bool(dead)), "WaitingForAPerson" if dead else "None", text)
+        )
+    return conditions
+
+
+def _scaling(seen: Seen) -> Condition:
+    if seen.sized is None:
+        return Condition("ScalingActive", "False", "DatabaseNotReady", "the size stays: the queues cannot be read")
+    if seen.memory.foreign:
+        who = ", ".join(seen.memory.foreign)
+        text = f"{who} also writes replicas of the Deployment; remove it (HPA, ScaledObject, kubectl scale): only spec.scaling counts"
+        return Condition("ScalingActive", "True", "ForeignWriter", text)
+    decision = seen.sized.decision
+    if decision.blind:
+        return Condition("ScalingActive", "False", "SignalLost", "the size stays: the queues cannot be read")
+    # The sentence of the last change, not of this moment: a status must not move with every age.
+    last = seen.memory.lines[0]["sentence"] if seen.memory.lines else "its size has not changed yet"
+    return Condition("ScalingActive", "True", "Hold" if decision.reason == "Hold" else "Sized", last)
+
+
+def _quota(seen: Seen) -> Condition:
+    if not seen.spec.providers:
+        return Condition("QuotaLimited", "False", "NoProviders", "it uses no provider with a quota")
+    if seen.allotment is None:
+        return Condition(
+            "QuotaLimited", "True", "QuotaPending", "its share of the quota is not in force yet: no task starts"
+        )
+    share = seen.allotment.share
+    limited = seen.sized is not None and seen.sized.decision.limited_by is LimitedBy.PROVIDER_QUOTA
+    closed = seen.allotment.slots == 0
+    return Condition("QuotaLimited", verdicts.truth(limited or closed), str(share.reason), share.sentence)
+
+
+def _drain_budget(seen: Seen) -> Condition:
+    if seen.drains.fits:
+        return Condition("DrainBudgetOK", "True", str(seen.drains.reason), seen.drains.sentence)
+    text = f"{seen.drains.sentence}; raise spec.drain.maxGrace, or make tasks checkpoint more often"
+    return Condition("DrainBudgetOK", "False", str(seen.drains.reason), text)

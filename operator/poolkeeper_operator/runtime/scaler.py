@@ -1,0 +1,186 @@
+"""From a reading to a pool's size: decide, choose victims, write one field.
+
+Guarantees: the Deployment's replicas are written only here, under a field manager of their own; a pod that leaves was
+marked in the store, seen idle, and carried its deletion cost when the number was lowered (O17); without a reading
+nothing shrinks (O18); each change of size is told once as Event, status line and record in the store.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from poolkeeper.errors import PoolkeeperError
+from poolkeeper.store import calls
+from poolkeeper_operator.act import owners
+from poolkeeper_operator.act.children import build_replicas
+from poolkeeper_operator.act.podtemplate import BUILD_LABEL
+from poolkeeper_operator.decide.conditions import cut, stamp
+from poolkeeper_operator.decide.decision import Decision
+from poolkeeper_operator.decide.scaling import decide
+from poolkeeper_operator.decide.signals import Blind
+from poolkeeper_operator.decide.victims import plan
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.pods import COST, PodSeen
+from poolkeeper_operator.observe.signals import PoolView, backlog, pod_states, signals, view
+from poolkeeper_operator.resources import WorkerPoolSpec
+from poolkeeper_operator.runtime.context import Context
+from poolkeeper_operator.runtime.failures import KubeError
+from poolkeeper_operator.runtime.kinds import DEPLOYMENT, POD, SCALER
+from poolkeeper_operator.runtime.memory import Memory
+from poolkeeper_operator.runtime.shares import Shares
+
+log = logging.getLogger(__name__)
+LINES = 10
+FOREIGN_TOLD = timedelta(minutes=10)
+VICTIM = "-1"
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What one pass found and did."""
+
+    decision: Decision
+    view: PoolView | None  # None: blind
+    blind: str | None
+
+
+class Scaler:
+    """Sizes pools; see the module."""
+
+    def __init__(self, context: Context, shares: Shares) -> None:
+        self._context = context
+        self._shares = shares
+
+    async def size(
+        self,
+        pool: Mapping[str, Any],
+        spec: WorkerPoolSpec,
+        link: Link,
+        deployment: Mapping[str, Any],
+        pods: Sequence[PodSeen],
+        memory: Memory,
+    ) -> Sized:
+        """One pass over a pool whose Deployment exists."""
+        now = self._context.now()
+        key = f"{pool['metadata']['namespace']}/{pool['metadata']['name']}"
+        replicas = int(deployment["spec"].get("replicas") or 0)
+        self._notice_foreign(deployment, memory)
+        blind, seen = link.blind(now), None
+        if blind is None and link.reading is not None:
+            seen = self._view(pool, spec, link, deployment, pods, memory)
+            memory.learn(seen)
+        observed = (
+            Blind(cause=blind or "", replicas=replicas)
+            if seen is None
+            else signals(
+                seen,
+                service_time=memory.meter.service_time,
+                start_up=memory.start_up,
+                caps=self._shares.cap(key, spec),
+            )
+        )
+        decision = decide(spec.scaling_policy(link.interval), observed, memory.history, now)
+        memory.history, memory.decision = decision.history, decision
+        target = decision.applied
+        if seen is not None:
+            target = await self._victims(key, link, seen, decision)
+            self._come_back(link, spec, seen)
+        if spec.providers and target > replicas and not self._shares.in_force(key):
+            target = replicas  # a pod that starts before its cap stands could pass the quota
+        if target != replicas:
+            await self._write(pool, deployment, link, decision, target, memory)
+        return Sized(decision, seen, blind)
+
+    def _view(
+        self,
+        pool: Mapping[str, Any],
+        spec: WorkerPoolSpec,
+        link: Link,
+        deployment: Mapping[str, Any],
+        pods: Sequence[PodSeen],
+        memory: Memory,
+    ) -> PoolView:
+        assert link.reading is not None  # noqa: S101 - by the caller
+        namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
+        build = (deployment["metadata"].get("labels") or {}).get(BUILD_LABEL)
+        waiting = backlog(
+            link.reading, namespace, [queue.name for queue in spec.queues], memory.types(spec.task_types, build)
+        )
+        return view(link.reading, f"{namespace}/{name}", waiting, pods, deployment)
+
+    async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> int:
+        """Mark and price the pods that shall go; the number of replicas that may be written now."""
+        chosen = plan(pod_states(seen), goal=decision.goal, replicas=seen.replicas)
+        if chosen.mark:
+            await link.call(calls.mark_sessions(pool, chosen.mark, draining=True))
+        if chosen.unmark:
+            await link.call(calls.mark_sessions(pool, chosen.unmark, draining=False))
+        namespace = pool.partition("/")[0]
+        for pod in seen.pods:
+            wanted = VICTIM if pod.name in chosen.costs else None
+            if pod.cost != wanted and (wanted or pod.cost == VICTIM):
+                await self._price(namespace, pod, wanted)
+        if chosen.mark or chosen.unmark:
+            link.wake()  # the next reading shows the marks
+        return chosen.replicas if decision.goal < seen.replicas else decision.applied
+
+    async def _price(self, namespace: str, pod: PodSeen, cost: str | None) -> None:
+        """Set or take back a pod's deletion cost; with its uid, so that a namesake is never made by it."""
+        metadata: dict[str, Any] = {"namespace": namespace, "name": pod.name, "uid": pod.uid}
+        if cost is not None:
+            metadata["annotations"] = {COST: cost}
+        manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
+        try:
+            answer = await self._context.kube.apply(POD, manifest, manager=SCALER)
+        except KubeError as error:
+            if not (error.not_found or error.conflict):  # gone meanwhile
+                raise
+            return
+        self._context.world.put(POD.kind, answer)
+
+    def _come_back(self, link: Link, spec: WorkerPoolSpec, seen: PoolView) -> None:
+        """Have the database read at the moment when the oldest task will have waited for targetAge."""
+        oldest = seen.backlog.oldest
+        if seen.backlog.runnable and oldest is not None and oldest < spec.scaling.target_age:
+            since = self._context.now() - seen.read_at
+            link.wake_in((spec.scaling.target_age - oldest - since).total_seconds() + 0.05)
+
+    def _notice_foreign(self, deployment: Mapping[str, Any], memory: Memory) -> None:
+        names = tuple(owners.foreign_scalers(deployment))
+        now = self._context.now()
+        if names:
+            memory.foreign, memory.foreign_until = names, now + FOREIGN_TOLD
+        elif memory.foreign_until is not None and now > memory.foreign_until:
+            memory.foreign, memory.foreign_until = (), None
+
+    async def _write(
+        self,
+        pool: Mapping[str, Any],
+        deployment: Mapping[str, Any],
+        link: Link,
+        decision: Decision,
+        replicas: int,
+        memory: Memory,
+    ) -> None:
+        answer = await self._context.kube.apply(DEPLOYMENT, build_replicas(deployment, replicas), manager=SCALER)
+        self._context.world.put(DEPLOYMENT.kind, answer)
+        meta = pool["metadata"]
+        key = f"{meta['namespace']}/{meta['name']}"
+        log.info("pool.scaled: %s", decision.sentence, extra={"pool": key, "count": replicas})
+        line = {
+            "time": stamp(self._context.now()),
+            "wanted": decision.wanted,
+            "limited": decision.limited,
+            "goal": decision.goal,
+            "applied": replicas,
+            "reason": str(decision.reason),
+            "sentence": cut(decision.sentence),
+        }
+        memory.lines = [line, *memory.lines][:LINES]
+        await self._context.tell(pool, "Normal", "Scaled", decision.sentence)
+        try:
+            await link.call(calls.record_decision(key, {**decision.as_record(), "applied": replicas}))
+        except (PoolkeeperError, OSError) as error:  # the size is written; its record must not undo that
+            log.warning("decision.unrecorded: %s: %s", key, error)

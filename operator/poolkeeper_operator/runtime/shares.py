@@ -1,0 +1,205 @@
+"""Dividing provider quotas among pools and telling the store each pool's exact cap (O15).
+
+Guarantees: the caps in the store never add up to more than the quota at any instant, pods that start, surge or drain
+included; a pool whose quota is missing, suspended or forbidden is closed; a pool that cannot be read is taken to use
+all that it was given. Two operators dividing at once are not provided for here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from poolkeeper.store import calls
+from poolkeeper_operator.decide.quota import Allotment, PoolUse, Quota, Share, allot
+from poolkeeper_operator.decide.reasons import LimitedBy, QuotaReason
+from poolkeeper_operator.decide.signals import Cap
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.resources import ProviderQuotaSpec, ResourceError, WorkerPoolSpec, read_spec
+from poolkeeper_operator.resources.providerquota import From
+from poolkeeper_operator.runtime.context import Context
+from poolkeeper_operator.runtime.failures import KubeError
+from poolkeeper_operator.runtime.kinds import QUOTA
+
+
+@dataclass
+class Ledger:
+    """What was told to the store, and when; newer than any reading until the next one."""
+
+    cap: int | None
+    at: datetime
+
+
+@dataclass
+class Shares:
+    """Keeps the last division; see the module."""
+
+    context: Context
+    allotments: Mapping[str, Allotment] = field(default_factory=dict)
+    used: Mapping[str, int] = field(default_factory=dict)  # calls declared by running tasks, by quota
+    _told: dict[str, Ledger] = field(default_factory=dict)
+    _uses: dict[str, PoolUse] = field(default_factory=dict)
+
+    async def divide(self, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]], demand: Mapping[str, int]) -> None:
+        """Divide anew among all pools and write the caps that changed. `demand`: runnable tasks of each pool."""
+        uses = {
+            pool: self._use(pool, spec, link, demand.get(pool, 0))
+            for pool, (spec, link) in pools.items()
+            if spec.providers
+        }
+        uses |= self._leaving(uses, pools)
+        self._uses = dict(uses)
+        self.allotments = allot(await self._quotas(), list(uses.values()))
+        self.used = _used(uses.values())
+        for pool, (spec, link) in pools.items():
+            if link is not None and link.reading is not None:
+                await self._tell(pool, spec, link)
+
+    def cap(self, pool: str, spec: WorkerPoolSpec) -> tuple[Cap, ...]:
+        """The bound that a pool's quotas put on its slots, for the scaling decision."""
+        if not spec.providers:
+            return ()
+        allotment = self.allotments.get(pool)
+        if allotment is None or not self.in_force(pool):
+            return (
+                Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=0, sentence="its share of the quota is not in force yet"),
+            )
+        return (Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=allotment.slots, sentence=allotment.share.sentence),)
+
+    def in_force(self, pool: str) -> bool:
+        """Whether the store has a cap of this pool's."""
+        return pool in self._told and pool in self.allotments
+
+    def of_quota(self, quota: str) -> list[tuple[str, Share]]:
+        """The pools that use a quota, with their shares."""
+        return sorted(
+            (pool, share)
+            for pool, allotment in self.allotments.items()
+            for share in allotment.shares
+            if share.quota == quota
+        )
+
+    def _use(self, pool: str, spec: WorkerPoolSpec, link: Link | None, runnable: int) -> PoolUse:
+        ceiling = spec.scaling.max * spec.concurrency
+        if spec.max_running is not None:
+            ceiling = min(ceiling, spec.max_running)
+        namespace = pool.partition("/")[0]
+        common: dict[str, Any] = {
+            "pool": pool,
+            "namespace": namespace,
+            "uses": spec.uses(namespace),
+            "ceiling": ceiling,
+        }
+        reading = link.reading if link else None
+        if link is None or reading is None:
+            return PoolUse(**common, demand=0, running=0, cap=ceiling)  # unseen: it may hold all that it could have
+        stats, told = reading.pools.get(pool), self._told.get(pool)
+        if stats is None:
+            return PoolUse(**common, demand=min(ceiling, runnable), running=0, cap=told.cap if told else None)
+        cap = stats.max_running
+        if cap is not None and told is not None and told.cap is not None and told.at > reading.at:
+            cap = max(cap, told.cap)
+        busy = max(stats.running, sum(session.busy for session in stats.sessions))
+        return PoolUse(
+            **common,
+            demand=min(ceiling, busy + runnable),
+            running=busy,
+            cap=cap,
+            live_slots=sum(session.concurrency for session in stats.sessions),
+        )
+
+    def _leaving(self, uses: Mapping[str, PoolUse], pools: Mapping[str, object]) -> dict[str, PoolUse]:
+        """Pools that are gone while their pods still drain: they call the provider until their last lease ends."""
+        found: dict[str, PoolUse] = {}
+        for pool, use in self._uses.items():
+            if pool in uses or pool in pools:
+                continue
+            running = max(
+                (reading.pools[pool].running for reading in self._readings() if pool in reading.pools), default=0
+            )
+            self._told.pop(pool, None)
+            if running:
+                found[pool] = PoolUse(
+                    pool=pool,
+                    namespace=use.namespace,
+                    uses=use.uses,
+                    demand=0,
+                    ceiling=running,
+                    running=running,
+                    cap=running,
+                )
+        return found
+
+    def _readings(self) -> list[Any]:
+        return [link.reading for link in self.context.links.values() if link.reading is not None]
+
+    async def _tell(self, pool: str, spec: WorkerPoolSpec, link: Link) -> None:
+        """Write the cap of one pool to the store if it is not what the store has."""
+        assert link.reading is not None  # noqa: S101 - by the caller
+        wanted = spec.max_running
+        allotment = self.allotments.get(pool)
+        if spec.providers:
+            slots = allotment.slots if allotment else 0
+            wanted = slots if wanted is None else min(wanted, slots)
+        stats, told = link.reading.pools.get(pool), self._told.get(pool)
+        known = stats.max_running if stats else None
+        if told is not None and told.at > link.reading.at:
+            known = told.cap
+        if known == wanted and (stats is not None or wanted is None or told is not None):
+            if spec.providers and told is None:
+                self._told[pool] = Ledger(wanted, link.reading.at)
+            return
+        await link.call(calls.set_pool(pool, max_running=wanted))
+        self._told[pool] = Ledger(wanted, self.context.now())
+
+    async def _quotas(self) -> dict[str, Quota]:
+        found = {}
+        for manifest in self.context.world.all(QUOTA.kind):
+            meta = manifest["metadata"]
+            key = f"{meta['namespace']}/{meta['name']}"
+            try:
+                spec = read_spec(ProviderQuotaSpec, manifest)
+            except ResourceError:
+                found[key] = Quota(key=key, concurrent_calls=None)
+                continue
+            found[key] = Quota(
+                key=key,
+                concurrent_calls=spec.limits.concurrent_calls,
+                suspended=spec.suspended,
+                namespaces=await self._allowed(meta["namespace"], spec),
+                weights={f"{share.namespace}/{share.name}": share.weight for share in spec.shares.pools},
+            )
+        return found
+
+    async def _allowed(self, own: str, spec: ProviderQuotaSpec) -> frozenset[str] | None:
+        """The namespaces that may use a quota; None for all. One that cannot be read may not."""
+        allowed = spec.allowed_namespaces
+        if allowed.from_ is From.ALL:
+            return None
+        names = {own}
+        if allowed.from_ is From.SELECTOR and allowed.selector is not None:
+            wanted = allowed.selector.match_labels
+            for name in {use.namespace for use in self._uses.values()}:
+                if await self._matches(name, wanted):
+                    names.add(name)
+        return frozenset(names)
+
+    async def _matches(self, name: str, wanted: Mapping[str, str]) -> bool:
+        try:
+            namespace = await self.context.namespace(name)
+        except KubeError:
+            return False
+        labels = ((namespace or {}).get("metadata") or {}).get("labels") or {}
+        return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _used(uses: Any) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for pool in uses:
+        for use in pool.uses:
+            found[use.quota] = found.get(use.quota, 0) + pool.running * use.calls_per_task
+    return found
+
+
+CLOSED = (QuotaReason.MISSING, QuotaReason.MALFORMED, QuotaReason.FORBIDDEN, QuotaReason.TOO_SMALL)
+"""Reasons that do not go away without a hand."""

@@ -1,0 +1,124 @@
+"""What follows each reading of a database: quotas are divided, and what the reading may have changed is reconciled.
+
+Guarantees: a failed reading changes nothing but what says that it failed (O18); an unchanged queue or pool is not
+reconciled because a tick went by, unless a window or a timer of its own may have run out.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from poolkeeper.store import calls
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.signals import backlog
+from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec, read_spec
+from poolkeeper_operator.runtime.context import Context
+from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
+from poolkeeper_operator.runtime.shares import Shares
+
+SWEEP_EVERY = 12  # ticks, while workers sweep in their turns anyway
+MAINTAIN_EVERY = 720  # ticks: an hour at the default interval
+
+
+class Ticks:
+    """Called by every link after each reading."""
+
+    def __init__(self, context: Context, shares: Shares) -> None:
+        self._context = context
+        self._shares = shares
+        self._count: dict[tuple[str, str], int] = {}
+        self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
+        self._blind: dict[tuple[str, str], str | None] = {}
+
+    async def after_reading(self, link: Link) -> None:
+        """One round; raises what the store raises, after which the next reading tries again."""
+        context = self._context
+        context.loops.ticked(f"database {'/'.join(link.key)}", 60 + 3 * link.interval.total_seconds())
+        blind = link.blind(context.now())
+        if (blind is None) != (self._blind.get(link.key, "unseen") is None) or link.failures == 1:
+            context.enqueue(DATABASE, *link.key)
+        was, self._blind[link.key] = self._blind.get(link.key, "unseen"), blind
+        if link.failures:
+            if blind is not None and was != blind:
+                self._enqueue_all(link)
+            return
+        await self._shares.divide(*self._pools())
+        self._enqueue(link)
+        await self._housekeeping(link)
+
+    def _pools(self) -> tuple[dict[str, tuple[WorkerPoolSpec, Link | None]], dict[str, int]]:
+        """All pools with their links, and what waits for each."""
+        pools: dict[str, tuple[WorkerPoolSpec, Link | None]] = {}
+        demand: dict[str, int] = {}
+        for manifest in self._context.world.all(POOL.kind):
+            meta = manifest["metadata"]
+            pool = f"{meta['namespace']}/{meta['name']}"
+            try:
+                spec = read_spec(WorkerPoolSpec, manifest)
+            except ResourceError:
+                continue
+            link = self.link_of(meta["namespace"], spec)
+            pools[pool] = (spec, link)
+            if link is not None and link.reading is not None:
+                names = [queue.name for queue in spec.queues]
+                demand[pool] = backlog(link.reading, meta["namespace"], names, spec.task_types or None).runnable
+        return pools, demand
+
+    def link_of(self, namespace: str, spec: WorkerPoolSpec) -> Link | None:
+        """The link of the database of a pool's first queue that exists."""
+        for queue in spec.queues:
+            manifest = self._context.world.get(QUEUE.kind, namespace, queue.name)
+            if manifest is not None:
+                return self._context.links.get((namespace, database_of(manifest)))
+        return None
+
+    def _enqueue(self, link: Link) -> None:
+        assert link.reading is not None  # noqa: S101 - a reading that succeeded
+        namespace, name = link.key
+        for manifest in self._context.world.all(QUEUE.kind):
+            meta = manifest["metadata"]
+            if meta["namespace"] == namespace and database_of(manifest) == name:
+                key = (namespace, meta["name"])
+                figures = link.reading.queues.get(key)
+                if key not in self._queues or self._queues[key] != figures:
+                    self._queues[key] = figures
+                    self._context.enqueue(QUEUE, *key)
+        link.attentive = False
+        for manifest in self._context.world.all(POOL.kind):
+            if self._on(link, manifest):
+                meta = manifest["metadata"]
+                self._context.enqueue(POOL, namespace, meta["name"])
+                deployment = self._context.world.get(DEPLOYMENT.kind, namespace, meta["name"])
+                if not ((deployment or {}).get("spec") or {}).get("replicas"):
+                    link.attentive = True
+
+    def _enqueue_all(self, link: Link) -> None:
+        for resource in (QUEUE, POOL):
+            for manifest in self._context.world.all(resource.kind):
+                if manifest["metadata"]["namespace"] == link.key[0]:
+                    self._context.enqueue(resource, link.key[0], manifest["metadata"]["name"])
+
+    def _on(self, link: Link, pool: Mapping[str, Any]) -> bool:
+        namespace = pool["metadata"]["namespace"]
+        if namespace != link.key[0]:
+            return False
+        for ref in pool.get("spec", {}).get("queues") or []:
+            queue = self._context.world.get(QUEUE.kind, namespace, ref["name"])
+            if queue is not None:
+                return database_of(queue) == link.key[1]
+        return False
+
+    async def _housekeeping(self, link: Link) -> None:
+        """Sweep when no worker does, and keep the partitions; rarely otherwise."""
+        assert link.reading is not None  # noqa: S101 - a reading that succeeded
+        count = self._count[link.key] = self._count.get(link.key, -1) + 1
+        stats = link.reading.stats
+        work = any(q.ready or q.scheduled or q.leased or q.running or q.waiting for q in stats.queues)
+        if count % SWEEP_EVERY == 0 or (work and not any(pool.sessions for pool in stats.pools)):
+            await link.call(calls.sweep())
+        if count % MAINTAIN_EVERY == 0:
+            await link.call(calls.maintain())
+
+
+def database_of(queue: Mapping[str, Any]) -> str:
+    """The name of a TaskQueue's Database."""
+    return str(((queue.get("spec") or {}).get("databaseRef") or {}).get("name", ""))
