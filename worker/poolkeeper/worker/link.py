@@ -1,7 +1,7 @@
 """The worker's own connection for turns and checkpoints: one, opened again whenever it is lost, for ever.
 
 Guarantees: a call is answered, or raises within its time-out; a lost connection is never used again; the log says once
-that the database went away and once that it is back, in between at intervals. Repeating a call is the caller's decision.
+that something fails and once that it works again, in between at intervals. Repeating a call is the caller's decision.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import TypeVar
 import psycopg
 
 from poolkeeper.errors import PoolkeeperError, Unavailable
-from poolkeeper.redact import redact
+from poolkeeper.redact import bounded, redact
 from poolkeeper.store import Call, aconnect, arun
 
 T = TypeVar("T")
@@ -49,17 +49,21 @@ class Outage:
         elif now - self._said < SAY_AGAIN:
             return
         self._said = now
-        reason = redact(" ".join(str(error).split())) or type(error).__name__
-        self._log.warning(
-            "%s: database out of reach for %.0f s, trying again for ever: %s", self._what, now - self._since, reason
-        )
+        since = f"failing for {now - self._since:.0f} s" if self.failures > 1 else "failed"
+        self._log.warning("%s: %s, trying again for ever: %s", self._what, since, _reason(error))
 
     def over(self) -> None:
         """Note that it works."""
         if self._since is not None:
-            self._log.warning("%s: database reached again after %.1f s", self._what, time.monotonic() - self._since)
+            self._log.warning("%s: works again after %.1f s", self._what, time.monotonic() - self._since)
         self._since = None
         self.failures = 0
+
+
+def _reason(error: BaseException) -> str:
+    """Return one line about an error; the driver's own text may be a page of SQL."""
+    text = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return bounded(redact(" ".join((text or str(error)).split())), 300) or type(error).__name__
 
 
 def cut(conn: psycopg.Connection | psycopg.AsyncConnection) -> None:

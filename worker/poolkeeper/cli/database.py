@@ -1,0 +1,45 @@
+"""The database of a command: --dsn, else POOLKEEPER_DSN_FILE, else POOLKEEPER_DSN; and who is asking."""
+
+import contextlib
+import getpass
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from poolkeeper.store import Call, connect, run
+from poolkeeper.worker.settings import find_dsn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+T = TypeVar("T")
+
+dsn = click.option("--dsn", default=None, help="The database; default POOLKEEPER_DSN_FILE or POOLKEEPER_DSN.")
+why = click.option("--why", required=True, help="The reason, kept in the history of the task.")
+
+
+@contextlib.contextmanager
+def connected(given: str | None) -> "Iterator[psycopg.Connection[Any]]":
+    """Connect for one command; raises Misconfigured and Unavailable."""
+    conn = connect(find_dsn(os.environ, given).read(), name="poolkeeper cli")
+    try:
+        yield conn
+    finally:
+        conn.close()
+
+
+def ask(given: str | None, call: Call[T]) -> T:
+    """Run one call on a connection of its own."""
+    with connected(given) as conn:
+        return run(conn, call)
+
+
+def who() -> str:
+    """Return who asks, for the history: the user of the operating system."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
