@@ -31,6 +31,7 @@ class Context:
     world: World = field(default_factory=World)
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     loops: Loops = field(default_factory=Loops)
+    judged: set[tuple[str, str]] = field(default_factory=set)  # databases that were reconciled at least once
     status: StatusWriter = field(init=False)
     queue: WorkQueue = field(init=False)
     _spaces: dict[str, tuple[datetime, Manifest]] = field(default_factory=dict)
@@ -46,6 +47,13 @@ class Context:
     def enqueue(self, resource: Resource, namespace: str, name: str, *, after: float = 0.0) -> None:
         """Have an object reconciled."""
         self.queue.add(Key(resource.kind, namespace, name), after=after)
+
+    def undecided(self, namespace: str, database: str) -> bool:
+        """Whether nothing can be said of a database yet, as the operator only just started or heard of it."""
+        link = self.links.get((namespace, database))
+        if link is None:
+            return (namespace, database) not in self.judged
+        return link.reading is None and not link.failures
 
     async def namespace(self, name: str) -> Manifest | None:
         """A namespace, at most a minute old; None if it is gone."""

@@ -55,6 +55,7 @@ class Databases:
             conditions = verdicts.waiting("MigrationFailed", str(error))
         else:
             conditions = self._judge(namespace, name, spec)
+        self._context.judged.add((namespace, name))
         await self._write(manifest, secret, conditions)
         return SOON if conditions[0].status != "True" else AGAIN
 
@@ -65,13 +66,13 @@ class Databases:
     async def _secrets(self, namespace: str, name: str, spec: DatabaseSpec) -> Dsn:
         kube = self._context.kube
         dsn = await read_dsn(kube, namespace, name, spec.dsn_secret_ref, "dsnSecretRef")
-        direct = None
+        direct: Dsn | None = None
         if spec.direct_secret_ref is not None:
             direct = await read_dsn(kube, namespace, name, spec.direct_secret_ref, "directSecretRef")
         if spec.migrates and spec.admin_secret_ref is not None:
             admin = await read_dsn(kube, namespace, name, spec.admin_secret_ref, "adminSecretRef")
             await self._migrate(namespace, name, admin)
-        await self._link(namespace, name).use(dsn.text, direct and direct.text, spec.tick_interval)
+        await self._link(namespace, name).use(dsn.text, direct.text if direct else None, spec.tick_interval)
         return dsn
 
     def _link(self, namespace: str, name: str) -> Link:
@@ -124,6 +125,7 @@ class Databases:
         await self._context.write_status(DATABASE, manifest, {**status, "conditions": merged})
 
     async def _forget(self, namespace: str, name: str) -> None:
+        self._context.judged.discard((namespace, name))
         link = self._context.links.pop((namespace, name), None)
         if link is None:
             return

@@ -38,6 +38,7 @@ from poolkeeper_operator.runtime.ticks import database_of
 
 log = logging.getLogger(__name__)
 AGAIN = 60.0
+CONNECTING = 2.0  # seconds until a database that was never tried is asked about again
 
 
 class Unresolved(Exception):
@@ -91,15 +92,16 @@ class Pools:
     async def _keep(self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, memory: Memory) -> float | None:
         meta = pool["metadata"]
         namespace, name = meta["namespace"], meta["name"]
-        live = self._context.world.get(DEPLOYMENT.kind, namespace, name)
-        drains = self._grace(pool, spec, place, live)
+        drains = self._grace(pool, spec, place, self._context.world.get(DEPLOYMENT.kind, namespace, name))
         try:
-            live = await self._shape(pool, spec, place, memory, drains)
+            live: Mapping[str, Any] = await self._shape(pool, spec, place, memory, drains)
             await self._answer_scale(pool, spec, live)
         except KubeError as error:
             if error.status not in {400, 403, 422}:
                 raise
             return await self._refuse(pool, "Refused", f"the API server refuses a child of the pool: {error.message}")
+        if self._context.undecided(namespace, place.name):
+            return CONNECTING
         pods = living(self._context.world.pods(namespace, name))
         sized: Sized | None = None
         if place.link is not None:

@@ -22,6 +22,7 @@ from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
 
 ADOPT = f"{GROUP}/adopt"
+CONNECTING = 2.0  # seconds until a database that was never tried is asked about again
 BATCHES = 10  # announced in one pass
 SHOWN = 5  # kinds of tasks or reasons named in an Event
 Name = tuple[str, str]
@@ -47,9 +48,16 @@ class Queues:
             spec = read_spec(TaskQueueSpec, manifest)
         except ResourceError as error:
             return await self._write(manifest, verdicts.stalled("InvalidSpec", str(error)), None, None)
+        if self._context.undecided(namespace, spec.database_ref.name) and self._known_database(namespace, spec):
+            return CONNECTING
         link, lack = self._link(namespace, name, spec)
         if link is None:
             return await self._write(manifest, lack, None, None)
+        return await self._keep(manifest, spec, link)
+
+    async def _keep(self, manifest: Mapping[str, Any], spec: TaskQueueSpec, link: Link) -> float | None:
+        """A queue whose database was tried: apply its policy, tell its dead letters, write its figures."""
+        key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
         blind = link.blind(self._context.now())
         await self._freshness.tell(manifest, link, blind)
         if blind is not None or link.failures:
@@ -57,12 +65,15 @@ class Queues:
         applied = await self._apply(manifest, spec, link)
         if applied.code is not None:
             return await self._write(manifest, _orphaned(manifest), link, None)
-        stats = link.reading.queues.get((namespace, name)) if link.reading else None
+        stats = link.reading.queues.get(key) if link.reading else None
         if stats is None:  # it was made just now: the next reading has it
             link.wake()
         else:
             await self._announce(manifest, spec, stats, link)
         return await self._write(manifest, _judge(manifest, spec, applied.policy_version), link, stats)
+
+    def _known_database(self, namespace: str, spec: TaskQueueSpec) -> bool:
+        return self._context.world.get(DATABASE.kind, namespace, spec.database_ref.name) is not None
 
     def _link(self, namespace: str, name: str, spec: TaskQueueSpec) -> tuple[Link | None, list[Condition]]:
         ref = spec.database_ref.name

@@ -1,0 +1,128 @@
+"""kopf as an informer: it tells what changed, and nothing else.
+
+Guarantees: no handler keeps state on objects, patches, sets a finalizer or can fail; every event becomes a key of the work
+queue. Events that only repeat our own writes of status become nothing.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import kopf
+
+from poolkeeper_operator.observe.world import pool_of, version
+from poolkeeper_operator.runtime.context import Context
+from poolkeeper_operator.runtime.kinds import (
+    DATABASE,
+    DEPLOYMENT,
+    MANAGER,
+    OURS,
+    POD,
+    POOL,
+    POOL_LABEL,
+    QUEUE,
+    WATCHED,
+    Resource,
+)
+from poolkeeper_operator.runtime.workqueue import Key
+
+SOON = 0.1  # seconds in which the events of one pool's children become one reconcile
+Login = Callable[[], Awaitable[kopf.ConnectionInfo]]
+Step = Callable[[], Awaitable[None]]
+
+
+def settings() -> kopf.OperatorSettings:
+    """Kopf's settings, each for a reason in docs/adr: no scanning, no peering, no state, requests with time limits."""
+    made = kopf.OperatorSettings()
+    made.scanning.disabled = True
+    made.peering.standalone = True
+    made.posting.enabled = False
+    made.networking.request_timeout = 30
+    made.networking.connect_timeout = 5
+    made.watching.server_timeout = 300
+    made.watching.label_selectors["apps", "v1", "deployments"] = f"app.kubernetes.io/managed-by={MANAGER}"
+    made.watching.label_selectors["", "v1", "pods"] = POOL_LABEL
+    return made
+
+
+def registry(context: Context, login: Login, startup: Step, cleanup: Step) -> kopf.OperatorRegistry:
+    """The handlers, in a registry of their own."""
+    made = kopf.OperatorRegistry()
+
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        return await login()
+
+    async def begin(**_: Any) -> None:
+        await startup()
+
+    async def end(**_: Any) -> None:
+        await cleanup()
+
+    kopf.on.login(registry=made)(log_in)
+    kopf.on.startup(registry=made)(begin)
+    kopf.on.cleanup(registry=made)(end)
+    for resource in WATCHED:
+        _watch(made, context, resource)
+    return made
+
+
+def _watch(made: kopf.OperatorRegistry, context: Context, resource: Resource) -> None:
+    async def seen(event: Mapping[str, Any], **_: Any) -> None:
+        notice(context, resource, event.get("type"), event["object"])
+
+    kopf.on.event(resource.group, resource.version, resource.plural, registry=made, id=resource.plural)(seen)
+
+
+def notice(context: Context, resource: Resource, what: str | None, manifest: Mapping[str, Any]) -> None:
+    """Take one event over into the world and wake whoever it concerns."""
+    meta = manifest["metadata"]
+    namespace, name = meta.get("namespace", ""), meta["name"]
+    before = context.world.get(resource.kind, namespace, name)
+    if what == "DELETED":
+        if before is not None and version(before) > version(manifest):  # made anew under the same name
+            return
+        context.world.drop(resource.kind, namespace, name)
+    elif not context.world.put(resource.kind, {**_typed(resource), **manifest}):
+        return
+    wake(context, resource, before, None if what == "DELETED" else manifest)
+
+
+def wake(context: Context, resource: Resource, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
+    """Queue what a change concerns: the object itself, and what refers to it."""
+    manifest = now or before
+    if manifest is None:
+        return
+    namespace, name = manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
+    if resource == DEPLOYMENT:
+        context.enqueue(POOL, namespace, name, after=SOON)
+    elif resource == POD:
+        context.enqueue(POOL, namespace, pool_of(manifest), after=SOON)
+    elif resource in OURS and (before is None or now is None or _told(before) != _told(now)):
+        fresh = before is None or now is None or before["metadata"]["generation"] != now["metadata"]["generation"]
+        context.queue.add(Key(resource.kind, namespace, name), fresh=fresh)
+        if resource in {DATABASE, QUEUE}:
+            _wake_dependents(context, resource, namespace)
+
+
+def _wake_dependents(context: Context, resource: Resource, namespace: str) -> None:
+    kinds = (QUEUE, POOL) if resource == DATABASE else (POOL,)
+    for kind in kinds:
+        for manifest in context.world.all(kind.kind):
+            if manifest["metadata"]["namespace"] == namespace:
+                context.enqueue(kind, namespace, manifest["metadata"]["name"], after=SOON)
+
+
+def _told(manifest: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a person may have changed: everything but the status."""
+    meta = manifest["metadata"]
+    return (
+        meta.get("uid"),
+        meta.get("generation"),
+        meta.get("annotations"),
+        meta.get("labels"),
+        meta.get("deletionTimestamp"),
+    )
+
+
+def _typed(resource: Resource) -> dict[str, Any]:
+    """Items of a list carry neither."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind}
