@@ -63,8 +63,13 @@ class SettleVerdict:
 
 
 class Claimed(NamedTuple):
-    """One delivery with all that its handler needs. ``suspect``: it runs alone, in a process of its own (Q27)."""
+    """One delivery with all that its handler needs.
 
+    ``state``: running, or leased where it was claimed ahead and must be started first (Q16). ``suspect``: it runs
+    alone, in a process of its own (Q27).
+    """
+
+    state: str
     task_id: UUID
     token: str
     delivery: int
@@ -89,13 +94,18 @@ class Claimed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TurnAnswer:
-    """Answer to a turn. ``isolate``: stop claiming and, once empty, call with isolated=True; ``come_again``: poll by then."""
+    """Answer to a turn.
+
+    ``isolate``: stop claiming and, once empty, call with isolated=True; ``come_again``: poll by then; ``refused``:
+    starts that were refused, with their codes.
+    """
 
     verdicts: list[SettleVerdict]
     claimed: list[Claimed]
     draining: bool
     isolate: bool
     come_again: timedelta
+    refused: dict[UUID, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

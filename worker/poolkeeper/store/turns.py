@@ -19,7 +19,7 @@ from poolkeeper.store.rows import (
     TurnAnswer,
 )
 
-_CLAIMED = slice(3, -1)
+_CLAIMED = slice(2, -1)
 """Columns of an answer that are the fields of ``Claimed``, in the same order."""
 
 
@@ -53,27 +53,33 @@ def turn(
     *,
     sweep: bool = False,
     isolated: bool = False,
+    slots: int | None = None,
+    starts: Sequence[Claimed] = (),
 ) -> Call[TurnAnswer]:
     """One round trip: settle these, claim up to ``want`` more (contract 20, Q10).
 
     ``turn_no`` rises by one per call; ``received`` is the last one whose answer arrived: deliveries of an answer that
-    never did are returned unstarted.
+    never did are returned unstarted. The first ``slots`` of what is claimed start at once (None: all of it), the rest
+    is leased ahead and starts when a later turn names it in ``starts`` (Q16); what may not start comes back in
+    ``refused``.
     """
 
     def read(rows: list[Row]) -> TurnAnswer:
         claimed, note = [], {}
-        told = {}
+        told, refused = {}, {}
         for row in rows:
             if row.kind == "claimed":
                 claimed.append(Claimed._make(row[_CLAIMED]))
             elif row.kind == "settled":
                 told[row.task_id] = SettleVerdict(row.task_id, row.code, row.state)
+            elif row.kind == "refused":
+                refused[row.task_id] = row.code
             else:
                 session.cursor.update(row.extra.get("cursor", {}))
                 note = row.extra
         verdicts = [told.get(s.task_id) or SettleVerdict(s.task_id, None, "succeeded") for s in settles]
         return TurnAnswer(
-            verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"]))
+            verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"])), refused
         )
 
     params = {
@@ -86,6 +92,8 @@ def turn(
         "sweep": sweep,
         "isolated": isolated,
         "cursor": Json(session.cursor),
+        "slots": slots,
+        "starts": Json([{"t": str(c.task_id), "k": c.token} for c in starts]),
     }
     return Call("turn", params, read)
 

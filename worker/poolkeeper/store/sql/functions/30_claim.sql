@@ -1,4 +1,5 @@
--- Arrow: ready -> running (a claim for a free slot starts the task, contract 21). Part of poolkeeper.turn.
+-- Arrows: ready -> running (a claim for a free slot starts the task, contract 21) | leased (claimed ahead of a slot,
+-- Q16). Part of poolkeeper.turn.
 --
 -- Guarantees: never more than asked (Q10); queue and pool limits are never passed, under any concurrency (Q12): their
 -- rows were locked by turn before this counts. Order (contract 22): lanes take turns, inside a lane priority with
@@ -77,9 +78,10 @@ BEGIN
     END IF;
 END $$;
 
--- Moves the shares from ready to lease and gives back what a worker needs, token included, this once.
+-- Moves the shares from ready to lease and gives back what a worker needs, token included, this once. The first
+-- _slots of them start now.
 CREATE OR REPLACE FUNCTION poolkeeper.grant_shares(
-    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _shares poolkeeper.share[], _now timestamptz
+    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _shares poolkeeper.share[], _slots integer, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
@@ -96,19 +98,21 @@ BEGIN RETURN QUERY
                 ORDER BY c.seq LIMIT s.n FOR UPDATE SKIP LOCKED) AS x))
         RETURNING r.*
     ), tokens AS MATERIALIZED (  -- evaluated once: a token has one value
-        SELECT g.*, 'pkt_' || rtrim(translate(encode(uuid_send(gen_random_uuid()), 'base64'), '+/', '-_'), '=') AS token FROM gone AS g
+        SELECT g.*, 'pkt_' || rtrim(translate(encode(uuid_send(gen_random_uuid()), 'base64'), '+/', '-_'), '=') AS token,
+               CASE WHEN row_number() OVER (ORDER BY g.seq) <= _slots THEN _now END AS started_at
+        FROM gone AS g
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
                                       session_id, pool_id, turn, token_hash, claimed_at, started_at, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, _now,
+               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, t.started_at,
                -- a task that was never delivered has none: no look
                t.delivery > 0 AND EXISTS (SELECT FROM poolkeeper.checkpoint AS k WHERE k.task_id = t.task_id)
         FROM tokens AS t
     )
-    SELECT 'claimed', NULL::text, 'running', t.task_id, t.token, t.delivery + 1, (_queue).namespace || '/' || (_queue).name, b.type, b.tenant,
+    SELECT 'claimed', NULL::text, CASE WHEN t.started_at IS NULL THEN 'leased' ELSE 'running' END, t.task_id, t.token, t.delivery + 1, (_queue).namespace || '/' || (_queue).name, b.type, b.tenant,
            b.payload, c.value, c.version, b.labels, b.traceparent, b.accepted_at, t.failures::integer, t.spent + 1,
            coalesce(b.max_deliveries, (_queue).max_deliveries), false, NULL::jsonb
     FROM tokens AS t
@@ -119,7 +123,7 @@ END $$;
 
 -- Claims up to _want tasks of one queue whose limiter, if it has one, is held by this transaction.
 CREATE OR REPLACE FUNCTION poolkeeper.claim_queue(
-    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _after bigint, _now timestamptz
+    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _after bigint, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
@@ -137,9 +141,10 @@ BEGIN
     WHILE _room > 0 AND _passes < 4 LOOP
         SELECT s._after, s._shares INTO _after, _shares FROM poolkeeper.share_out(_queue, (_session).type_keys, _room, _after) AS s;
         IF _shares IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _now);
+            RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);
             GET DIAGNOSTICS _got = ROW_COUNT;
             _room := _room - _got;
+            _slots := greatest(0, _slots - _got);
         END IF;
         EXIT WHEN _shares IS NULL AND _after = -9223372036854775808 AND _passes > 0;
         EXIT WHEN cardinality(_shares) = 1 AND _after = -9223372036854775808;

@@ -14,6 +14,11 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
+-- The endings as rows, said to be many, so that they are joined by hashing: by loops a big batch would cost its square.
+CREATE OR REPLACE FUNCTION poolkeeper.each_ending(_endings poolkeeper.ending[]) RETURNS SETOF poolkeeper.ending
+LANGUAGE plpgsql IMMUTABLE ROWS 1000
+AS $$ BEGIN RETURN QUERY SELECT * FROM unnest(_endings); END $$;
+
 -- The rule of what follows, in one place. Bounds: deliveries, elapsed time, age, snoozes, hand-backs (Q26-Q28).
 -- An exhausted task is never claimable again. give_back: this delivery does not count against the budget.
 CREATE OR REPLACE FUNCTION poolkeeper.what_follows(
@@ -68,7 +73,7 @@ BEGIN
                q.backoff_initial, q.backoff_max, q.backoff_factor, s.info ->> 'build' AS build,
                (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL) OR e.reason = 'process_died' AS blamed
         FROM gone AS g
-        JOIN unnest(_endings) AS e ON e.task_id = (g.l).task_id
+        JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = (g.l).task_id
         CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.queue AS k WHERE k.id = (g.l).queue_id OFFSET 0) AS q
         CROSS JOIN LATERAL (SELECT k.max_deliveries, k.run_at FROM poolkeeper.task AS k WHERE k.id = (g.l).task_id OFFSET 0) AS t
         LEFT JOIN LATERAL (SELECT k.info FROM poolkeeper.session AS k WHERE k.id = (g.l).session_id OFFSET 0) AS s ON true
@@ -159,7 +164,7 @@ BEGIN
                                          outcome, next_state, build, suspect, token_hash, state_version, result)
         SELECT g.task_id, g.delivery, g.queue_id, g.pool_id, g.session_id, g.ready_at, g.claimed_at, g.started_at, _now,
                'succeeded', 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
-        FROM gone AS g JOIN unnest(_endings) AS e ON e.task_id = g.task_id
+        FROM gone AS g JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id
     )
     SELECT array_agg(g.task_id), array_agg(g.task_id) FILTER (WHERE g.checkpointed) INTO _done, _marked FROM gone AS g;
     IF _marked IS NOT NULL THEN  -- the cursor of a task that ended for good is of no use to anybody

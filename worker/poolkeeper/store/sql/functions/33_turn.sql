@@ -85,9 +85,50 @@ BEGIN
         SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = (_session).pool_id LIMIT _max) AS x));
 END $$;
 
+-- Arrow: leased -> running, for deliveries whose slot has come, durable before user code runs (contract 21). Demands
+-- the token. Refused where the task was canceled, its queue paused or its age passed: the delivery is then given back
+-- and costs nothing (Q16). [{t task, k token}]; answers a row 'refused' for each that may not start.
+CREATE OR REPLACE FUNCTION poolkeeper.start(_starts jsonb, _now timestamptz) RETURNS SETOF poolkeeper.answer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _ids     uuid[];
+    _hashes  bytea[];
+    _started uuid[];
+    _paused  integer[] := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.paused);
+BEGIN
+    SELECT array_agg(x.t ORDER BY x.t), array_agg(sha256(convert_to(x.k, 'UTF8'))) INTO _ids, _hashes
+    FROM jsonb_to_recordset(_starts) AS x (t uuid, k text);
+    WITH begun AS (
+        UPDATE poolkeeper.lease AS l SET started_at = _now
+        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.cancel_by IS NULL
+          AND (l.expires_at IS NULL OR l.expires_at > _now)
+          AND l.queue_id <> ALL (_paused)
+        RETURNING l.task_id
+    )
+    SELECT array_agg(b.task_id) INTO _started FROM begun AS b;
+    IF cardinality(_started) = cardinality(_ids) THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH kept AS MATERIALIZED (
+        SELECT x.t AS task_id, sha256(convert_to(x.k, 'UTF8')) AS token_hash
+        FROM jsonb_to_recordset(_starts) AS x (t uuid, k text) WHERE NOT coalesce(x.t = ANY (_started), false)
+    ), back AS MATERIALIZED (
+        SELECT e.task_id, e.state FROM poolkeeper.end_deliveries(
+            ARRAY(SELECT ROW(k.task_id, k.token_hash, 'returned', 'drain', NULL, NULL, NULL, NULL)::poolkeeper.ending FROM kept AS k), _now) AS e
+    )
+    SELECT 'refused', CASE b.state WHEN 'canceled' THEN 'canceled' WHEN 'dead' THEN 'max_age_passed' WHEN 'ready' THEN 'queue_paused'
+                                   ELSE poolkeeper.why_not(k.task_id, k.token_hash) END, b.state, k.task_id,
+           NULL::text, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
+           NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
+    FROM kept AS k LEFT JOIN back AS b ON b.task_id = k.task_id;
+END $$;
+
 CREATE OR REPLACE FUNCTION poolkeeper.turn(
     _session uuid, _secret text, _turn bigint, _received bigint, _settles jsonb, _want integer,
-    _sweep boolean DEFAULT false, _isolated boolean DEFAULT false, _cursor jsonb DEFAULT '{}'
+    _sweep boolean DEFAULT false, _isolated boolean DEFAULT false, _cursor jsonb DEFAULT '{}',
+    _slots integer DEFAULT NULL, _starts jsonb DEFAULT '[]'
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -136,6 +177,7 @@ BEGIN
     END IF;
 
     _now := poolkeeper.clock();
+    _slots := coalesce(_slots, _want);
     -- 3. deliveries of an answer that never arrived go back unstarted (Q10)
     IF _turn > _received + 1 THEN
         PERFORM poolkeeper.end_deliveries(ARRAY(
@@ -147,7 +189,11 @@ BEGIN
     IF jsonb_array_length(coalesce(_settles, '[]')) > 0 THEN
         RETURN QUERY SELECT * FROM poolkeeper.settle(_settles, _s, _now);
     END IF;
-    -- 5. claims
+    -- 5. starts of what was claimed ahead (Q16)
+    IF jsonb_array_length(coalesce(_starts, '[]')) > 0 THEN
+        RETURN QUERY SELECT * FROM poolkeeper.start(_starts, _now);
+    END IF;
+    -- 6. claims
     IF _isolated THEN
         IF _isolate AND _room > 0 THEN
             RETURN QUERY SELECT * FROM poolkeeper.claim_suspect(_s, _turn, _now);
@@ -157,9 +203,10 @@ BEGIN
             EXIT WHEN _room <= 0;
             SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
             RETURN QUERY SELECT * FROM poolkeeper.claim_queue(
-                _q, _s, _turn, _room, coalesce((_cursor ->> _q.id::text)::bigint, -9223372036854775808), _now);
+                _q, _s, _turn, _room, _slots, coalesce((_cursor ->> _q.id::text)::bigint, -9223372036854775808), _now);
             GET DIAGNOSTICS _got = ROW_COUNT;
             _room := _room - (_got - 1);  -- one row is the note of where its walk stopped
+            _slots := greatest(0, _slots - (_got - 1));
         END LOOP;
     END IF;
 

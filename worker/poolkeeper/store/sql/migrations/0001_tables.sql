@@ -184,7 +184,8 @@ CREATE TABLE poolkeeper.lease (
     checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
     cancel_by     text,
     cancel_why    text
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+-- fillfactor: a start is a HOT update, since half of a page is free for it
 ALTER TABLE poolkeeper.lease ADD PRIMARY KEY (task_id);   -- one owner (P2)
 CREATE INDEX lease_session ON poolkeeper.lease (session_id);
 CREATE INDEX lease_queue ON poolkeeper.lease (queue_id);  -- counting against concurrency.max
