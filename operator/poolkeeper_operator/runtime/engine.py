@@ -131,6 +131,8 @@ class Engine:
                 loop.create_task(self._pulse(context), name="pulse"),
             ]
             self.loops.ready = None
+            port = self.health.port if self.health else 0
+            log.info("operator.ready", extra={"namespaces": ",".join(self._options.namespaces) or "all", "port": port})
 
         async def end() -> None:
             self.loops.ready = "stopping"

@@ -21,6 +21,8 @@ FIELDS = (
     "seconds",
     "count",
     "code",
+    "namespaces",
+    "port",
 )
 
 
