@@ -1,0 +1,156 @@
+"""The application that the workers of these tests run; handlers tell what they do by lines in the file of NOTES."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from poolkeeper import Context, Dead, Poolkeeper, Reject, RetryAfter, Snooze
+
+app = Poolkeeper()
+NOTES = Path(os.environ["TEST_NOTES"])
+
+
+def note(ctx: Context, what: str, **more: Any) -> None:
+    line = {"what": what, "task": str(ctx.task_id), "delivery": ctx.delivery, "pid": os.getpid(), "at": time.time(), **more}
+    with NOTES.open("a") as file:  # one short write: lines of several processes do not mix
+        file.write(json.dumps(line) + "\n")
+
+
+def released(name: str) -> bool:
+    return NOTES.with_name(name).exists()
+
+
+@app.task("t.noop")
+async def noop(payload: Any) -> None:
+    del payload
+
+
+@app.task("t.count")
+async def count(payload: Any, ctx: Context) -> Any:
+    note(ctx, "done")
+    return payload
+
+
+@app.task("t.steps")
+async def steps(until: int, ctx: Context) -> int:
+    """Does numbered steps with a checkpoint after each, waits after every one until its file exists."""
+    for step in range(ctx.checkpoint or 0, until):
+        note(ctx, "step", step=step)
+        await ctx.save_checkpoint(step + 1)
+        note(ctx, "saved", step=step)
+        while not released(f"step{step}"):
+            await asyncio.sleep(0.02)
+    return until
+
+
+@app.task("t.hold")
+async def hold(name: str, ctx: Context) -> str:
+    """Waits for a file."""
+    note(ctx, "in")
+    try:
+        while not released(name):
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        note(ctx, "cancelled", code=str(ctx.halted.code) if ctx.halted else None)
+        raise
+    note(ctx, "out")
+    return name
+
+
+@app.task("t.hold_thread")
+def hold_thread(name: str, ctx: Context) -> str:
+    """Waits for a file, in a thread."""
+    note(ctx, "in")
+    while not released(name):
+        ctx.raise_if_canceled()
+        time.sleep(0.02)
+    note(ctx, "out")
+    return name
+
+
+@app.task("t.hold_process", isolation="process")
+def hold_process(name: str, ctx: Context) -> str:
+    """Waits for a file, in a process of its own, without ever asking whether it should stop."""
+    note(ctx, "in")
+    while not released(name):
+        time.sleep(0.02)
+    note(ctx, "out")
+    return name
+
+
+@app.task("t.block")
+async def block(seconds: float, ctx: Context) -> None:
+    """Blocks the event loop, as handlers should not."""
+    note(ctx, "in")
+    time.sleep(seconds)
+    note(ctx, "out")
+
+
+@app.task("t.poison")
+async def poison(how: str, ctx: Context) -> None:
+    """Ends its process."""
+    note(ctx, "in")
+    if how == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task("t.process", isolation="process")
+async def process(payload: Any, ctx: Context) -> dict[str, Any]:
+    note(ctx, "in", parent=os.getppid())
+    first = await ctx.save_checkpoint({"seen": payload})
+    return {"pid": os.getpid(), "checkpoint": ctx.checkpoint, "durable": first}
+
+
+@app.task("t.memory", isolation="process")
+def memory(size: int, ctx: Context) -> int:
+    note(ctx, "in")
+    return len(bytearray(size))
+
+
+@app.task("t.drains")
+async def drains(name: str, ctx: Context) -> str:
+    """Ends as soon as the worker says that it stops."""
+    note(ctx, "in")
+    await ctx.stopping
+    await ctx.save_checkpoint({"stopped": True})
+    note(ctx, "out")
+    return name
+
+
+@app.task("t.raises")
+async def raises(what: str, ctx: Context) -> None:
+    note(ctx, "in")
+    match what:
+        case "reject":
+            raise Reject("no such order")
+        case "dead":
+            raise Dead("the invoice was deleted")
+        case "retry":
+            raise RetryAfter(0.05, "busy")
+        case "snooze":
+            raise Snooze(0.05)
+        case "exit":
+            sys.exit(3)
+        case _:
+            raise RuntimeError("connect to postgresql://joe:hunter2@db/x failed")
+
+
+@app.task("t.saves")
+async def saves(values: list[Any], ctx: Context) -> list[Any]:
+    """Saves checkpoints one after the other as fast as it can and says what each answered."""
+    answers: list[Any] = []
+    for value in values:
+        try:
+            answers.append(await ctx.save_checkpoint(value))
+        except Exception as error:  # noqa: BLE001
+            answers.append(str(getattr(error, "code", error)))
+    note(ctx, "saved")
+    if ctx.delivery == 1:
+        raise RetryAfter(0.0)
+    return [ctx.checkpoint, *answers]
