@@ -56,7 +56,7 @@ class NotFound(PoolkeeperError):
 
 
 class Forbidden(PoolkeeperError):
-    """This login may not do that."""
+    """The login may not do that."""
 
     exit_code = 4
 

@@ -1,0 +1,1 @@
+"""Figures of the specification, measured side by side in one run."""

@@ -1,0 +1,27 @@
+"""Handlers that the benchmarks run: one that does nothing, one that runs long, one that kills its process."""
+
+import asyncio
+import os
+import signal
+
+from poolkeeper import Context, Poolkeeper
+
+app = Poolkeeper()
+
+
+@app.task("bench.noop")
+async def noop(_payload: dict[str, int]) -> None:
+    """Do nothing."""
+
+
+@app.task("bench.long")
+async def long(payload: dict[str, float], ctx: Context) -> None:
+    """Say which process runs it, in the checkpoint, then take its time."""
+    await ctx.save_checkpoint({"pid": os.getpid(), "delivery": ctx.delivery})
+    await asyncio.sleep(payload["seconds"])
+
+
+@app.task("bench.poison")
+async def poison(_payload: dict[str, int]) -> None:
+    """Kill the process that runs it."""
+    os.kill(os.getpid(), signal.SIGKILL)
