@@ -1,0 +1,135 @@
+"""The grace period from measured drains (O20, O21)."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from poolkeeper_operator.decide.grace import STEPS, Drain, GracePolicy, grace, quantile
+from poolkeeper_operator.decide.reasons import GraceReason
+
+POLICY = GracePolicy()
+
+
+def seconds(count):
+    return timedelta(seconds=count)
+
+
+def drains(*values, cut=()):
+    return [*(Drain(v, truncated=False) for v in values), *(Drain(v, truncated=True) for v in cut)]
+
+
+def test_without_a_sample_there_is_a_safe_default():
+    answer = grace(POLICY, [], None)
+    assert (answer.applied, answer.reason) == (seconds(90), GraceReason.NO_SAMPLES)
+
+
+def test_few_short_drains_do_not_lower_it():
+    answer = grace(POLICY, drains(1, 2, 1), None)
+    assert (answer.applied, answer.reason) == (seconds(90), GraceReason.FEW_SAMPLES)
+
+
+def test_few_long_drains_raise_it_at_once():
+    answer = grace(POLICY, drains(100, 2, 1), seconds(90))
+    assert (answer.applied, answer.reason) == (seconds(180), GraceReason.MEASURED)
+
+
+def test_enough_drains_give_p99_with_headroom_margin_and_prestop():
+    policy = GracePolicy(headroom_percent=150, hand_back_margin=seconds(5), pre_stop=seconds(3))
+    answer = grace(policy, drains(*[10] * 197, 40, 40, 400), None)
+    assert answer.needed == seconds(40 * 1.5 + 8)
+    assert (answer.applied, answer.samples, answer.reason) == (seconds(90), 200, GraceReason.MEASURED)
+
+
+def test_each_part_of_the_policy_has_its_effect():
+    measured = drains(*[40] * 50)
+    assert grace(POLICY, measured, None).needed == seconds(65)
+    assert grace(GracePolicy(headroom_percent=300), measured, None).needed == seconds(125)
+    assert grace(GracePolicy(hand_back_margin=seconds(20)), measured, None).needed == seconds(80)
+    assert grace(GracePolicy(pre_stop=seconds(10)), measured, None).needed == seconds(75)
+    assert grace(GracePolicy(minimum=seconds(200)), measured, None).applied == seconds(200)
+    assert grace(GracePolicy(maximum=seconds(60)), measured, None).applied == seconds(60)
+
+
+def test_cut_drains_count_as_longer_than_what_was_measured():
+    """O20: a censored sample is no measurement of 30 s, it says 'more than 30 s'."""
+    answer = grace(POLICY, drains(*[5] * 30, cut=[30] * 10), seconds(30))
+    assert answer.reason is GraceReason.CUT_SHORT
+    assert answer.needed >= seconds(60)
+    assert answer.applied > seconds(30)
+
+
+def test_a_rare_cut_among_many_long_finished_drains_changes_nothing():
+    assert grace(POLICY, drains(*[50] * 500, cut=[2]), None).reason is GraceReason.MEASURED
+
+
+def test_what_is_cut_again_and_again_ends_at_the_maximum_and_says_that_it_does_not_fit():
+    current = None
+    for _ in range(12):
+        answer = grace(POLICY, drains(cut=[(current or seconds(30)).total_seconds()] * 5), current)
+        current = answer.applied
+    assert (answer.applied, answer.reason, answer.fits) == (POLICY.maximum, GraceReason.MAXIMUM, False)
+    assert "drain.maxGrace is 1800 s" in answer.sentence
+
+
+def test_it_is_lowered_one_step_at_a_time_and_only_on_enough_samples():
+    """O21: up quickly, down slowly."""
+    assert grace(POLICY, drains(*[1] * 5), seconds(300)).applied == seconds(300)
+    answer = grace(POLICY, drains(*[1] * 50), seconds(300))
+    assert (answer.applied, answer.reason) == (seconds(180), GraceReason.LOWERING)
+
+
+def test_the_quantile_is_that_of_kaplan_and_meier():
+    # Hand-calculated: at 3 (5 at risk) 4/5; the cut at 4; at 5 (3 at risk) 8/15; at 7 (1 at risk, one cut at 6) 0.
+    samples = drains(3, 5, 7, cut=[4, 6])
+    assert quantile(samples, 0.2) == (3, False)
+    assert quantile(samples, 0.4) == (5, False)
+    assert quantile(samples, 0.5) == (7, False)
+    assert quantile(drains(3, cut=[4])) == (4, True)
+
+
+samples = st.lists(st.builds(Drain, st.floats(0, 5000), st.booleans()), max_size=60)
+policies = st.builds(
+    lambda low, extra, percent, margin, stop: GracePolicy(
+        minimum=seconds(low),
+        maximum=seconds(low + extra),
+        headroom_percent=percent,
+        hand_back_margin=seconds(margin),
+        pre_stop=seconds(stop),
+    ),
+    st.integers(1, 600),
+    st.integers(0, 7200),
+    st.integers(100, 1000),
+    st.integers(1, 60),
+    st.integers(0, 60),
+)
+
+
+@given(policies, samples, st.none() | st.integers(1, 20_000).map(seconds))
+def test_it_is_never_zero_and_always_within_the_bounds(policy, measured, current):
+    answer = grace(policy, measured, current)
+    assert policy.minimum <= answer.applied <= policy.maximum
+    assert answer.applied >= seconds(1)
+    assert answer.fits == (answer.applied >= answer.needed)
+    assert answer.applied.microseconds == 0
+
+
+@given(policies, samples, st.none() | st.integers(1, 20_000).map(seconds))
+def test_it_moves_in_coarse_steps(policy, measured, current):
+    answer = grace(policy, measured, current)
+    coarse = answer.applied.total_seconds() in STEPS or answer.applied % timedelta(hours=1) == timedelta(0)
+    assert (
+        coarse or answer.applied in {policy.minimum, policy.maximum, current} or answer.reason is GraceReason.LOWERING
+    )
+
+
+@given(samples.filter(bool), st.floats(0, 5000))
+def test_a_drain_that_was_cut_never_counts_for_less_than_one_that_ended(measured, at):
+    ended, cut = [*measured, Drain(at, truncated=False)], [*measured, Drain(at, truncated=True)]
+    assert quantile(cut)[0] >= quantile(ended)[0] or quantile(cut)[1]
+
+
+@pytest.mark.parametrize("count", [1, 19, 20, 200])
+def test_equal_drains_have_their_own_length_as_quantile(count):
+    assert quantile(drains(*[7.5] * count)) == (7.5, False)
