@@ -110,6 +110,7 @@ class LocalCluster(OurCluster):
         plane.await_controllers()
         if worker:
             self._state.wait(f"{NODE} Ready", lambda: plane.node_ready(NODE), needs=["kubelet", "containerd"])
+            self._state.wait("kube-proxy", plane.services_reachable, needs=["kube-proxy"])
         facts.ready = True
         self._take_over()
         self._say(f"Kubernetes is up {'with a node ' if node else ''}after {time.monotonic() - began:.1f} s")

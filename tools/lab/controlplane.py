@@ -156,6 +156,10 @@ class ControlPlane:
         conditions = json.loads(self.get(f"/api/v1/nodes/{name}"))["status"].get("conditions", [])
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
+    def services_reachable(self) -> bool:
+        """Whether kube-proxy has written the services' rules once."""
+        return "lastUpdated" in _get(f"http://127.0.0.1:{self._ports.proxy_health}/healthz")
+
     def ready(self) -> bool:
         """What the API server says of itself."""
         return self.get("/readyz") == "ok"

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -87,12 +88,25 @@ def make(network: Network) -> None:
 
 
 def drop(network: Network) -> None:
-    """Take away whatever of it there is."""
-    _ip("rule", "del", "pref", _RULE, "iif", network.bridge, check=False)
-    _ip("route", "flush", "table", str(network.table), check=False)
-    _ip("link", "del", network.bridge, check=False)
-    for family in ("ip", "ip6"):
-        _nft("delete", "table", family, "kube-proxy")
+    """Take away whatever of it there is, until nothing is left."""
+    end = time.monotonic() + 10
+    while left := _left(network):
+        _ip("rule", "del", "pref", _RULE, "iif", network.bridge, check=False)
+        _ip("route", "flush", "table", str(network.table), check=False)  # gives up when routes change meanwhile
+        _ip("link", "del", network.bridge, check=False)
+        for family in ("ip", "ip6"):
+            _nft("delete", "table", family, "kube-proxy")
+        if time.monotonic() > end:
+            raise LabError(
+                f"the network of {network.bridge} does not go away: {left}; remove it by hand (ip link, ip rule)"
+            )
+
+
+def _left(network: Network) -> str:
+    rules = [line for line in _ip("rule").splitlines() if f"iif {network.bridge} " in line]
+    routes = _ip("route", "show", "table", str(network.table), check=False)
+    tables = "nftables of kube-proxy" if has_proxy_table() else ""
+    return " ".join((*rules, routes, _ip("-o", "link", "show", network.bridge, check=False), tables)).strip()
 
 
 def has_proxy_table() -> bool:
