@@ -12,8 +12,8 @@ from reference import pages, sqltext
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reference"
 COMMAND = "PYTHONPATH=tools:worker:operator .venv/bin/python -m reference --write docs/reference"
-REQUIREMENT = re.compile(r"\b([QOF][1-9][0-9]?|P10|P[1-9])\b")
-LISTED = re.compile(r"^\| ([QOFP][0-9]+) \|", re.MULTILINE)
+REQUIREMENT = re.compile(r"\b([QOF][1-9][0-9]?|A[1-9]|A1[0-3]|P10|P[1-9])\b")
+LISTED = re.compile(r"^\| ([QOFPA][0-9]+) \|", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
