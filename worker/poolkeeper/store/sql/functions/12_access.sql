@@ -52,6 +52,12 @@ BEGIN
     END IF;
 END $$;
 
+-- Until when a lease lasts: its session's last renewal plus the queue's visibility timeout, or what extend said. While
+-- the server was down nobody could renew, so a restart counts as a renewal (a part of Q23).
+CREATE OR REPLACE FUNCTION poolkeeper.lease_until(_renewed_at timestamptz, _timeout interval, _extended_until timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE
+AS $$ SELECT greatest(greatest(_renewed_at, pg_postmaster_start_time()) + _timeout, _extended_until) $$;
+
 -- The session that calls: its secret must fit, and it must have been registered by the same login.
 CREATE OR REPLACE FUNCTION poolkeeper.session_of(_session uuid, _secret text) RETURNS poolkeeper.session
 LANGUAGE plpgsql STABLE

@@ -16,7 +16,7 @@ BEGIN
         code := CASE code WHEN 'already_done' THEN 'stale_token' ELSE code END;
         RETURN;
     END IF;
-    SELECT greatest(s.renewed_at + q.visibility_timeout, lease.extended_until) INTO _until
+    SELECT poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, lease.extended_until) INTO _until
     FROM poolkeeper.session AS s, poolkeeper.queue AS q WHERE s.id = lease.session_id AND q.id = lease.queue_id;
     code := CASE WHEN lease.cancel_by IS NOT NULL THEN 'canceled' WHEN _until <= poolkeeper.clock() THEN 'lease_expired' END;
 END $$;

@@ -39,7 +39,7 @@ BEGIN
         FROM poolkeeper.session AS s
         JOIN poolkeeper.lease AS l ON l.session_id = s.id
         JOIN poolkeeper.queue AS q ON q.id = l.queue_id
-        WHERE s.renewed_at + q.visibility_timeout <= _now AND coalesce(l.extended_until <= _now, true)
+        WHERE poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, l.extended_until) <= _now
         ORDER BY l.task_id LIMIT _most FOR UPDATE OF l SKIP LOCKED), _now);
     UPDATE poolkeeper.session AS s SET ended_at = _now
     WHERE s.id = ANY (ARRAY(

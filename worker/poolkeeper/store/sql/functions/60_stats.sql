@@ -21,8 +21,8 @@ AS $$
                count(*) FILTER (WHERE x.expired) AS expired, min(x.until) FILTER (WHERE x.expired) AS expired_since
         FROM poolkeeper.lease AS l
         JOIN poolkeeper.session AS s ON s.id = l.session_id
-        CROSS JOIN LATERAL (SELECT greatest(s.renewed_at + (_q).visibility_timeout, l.extended_until) AS until,
-                                   greatest(s.renewed_at + (_q).visibility_timeout, l.extended_until) <= _now AS expired) AS x
+        CROSS JOIN LATERAL (SELECT u.until, u.until <= _now AS expired
+                            FROM (SELECT poolkeeper.lease_until(s.renewed_at, (_q).visibility_timeout, l.extended_until) AS until OFFSET 0) AS u) AS x
         WHERE l.queue_id = (_q).id
     )
     SELECT jsonb_build_object(
