@@ -1,0 +1,146 @@
+"""The second program: did the story happen? It asks the database, the API server and the model server's log, nobody else.
+
+Guarantees a non-zero exit and the sentence for each thing that did not happen as promised; what was promised comes from
+the files beside this one, not from the story. Knows nothing of what the story believes to have done.
+"""
+
+import argparse
+import json
+import sys
+from collections import defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import yaml
+from psycopg.rows import dict_row
+
+from lab.audit import AuditLog
+from lab.kubectl import Kubectl
+from poolkeeper.durations import parse_duration
+
+from .facts import CallLog, Delivery, Exit, Facts, Promise, Resize, Session, Task
+from .judge import judge
+from .trace import arrivals
+
+HERE = Path(__file__).parent
+NAMESPACE, NAME, POISON = "demo", "agents", "poison"
+STEPS = ("plan", "write", "check")
+
+
+def promise() -> Promise:
+    """What the files of the demo say."""
+    spec = {kind: yaml.safe_load((HERE / f"{kind}.yaml").read_text())["spec"] for kind in ("queue", "quota", "pool")}
+    return Promise(
+        keys=frozenset(arrival.key for arrival in arrivals()),
+        poison=POISON,
+        steps=STEPS,
+        concurrent_calls=spec["quota"]["limits"]["concurrentCalls"],
+        max_deliveries=spec["queue"]["maxDeliveries"],
+        target_age=parse_duration(spec["pool"]["scaling"]["targetAge"]).total_seconds(),
+    )
+
+
+def collect(dsn: str, kubectl: Kubectl, audit: Path | None, log: Path) -> Facts:
+    """Ask everybody who knows something."""
+    rows = {name: _query(dsn, text) for name, text in _queries().items()}
+    deliveries: dict[str, list[Delivery]] = defaultdict(list)
+    for row in rows["deliveries"]:
+        deliveries[row.pop("task")].append(Delivery(**row))
+    calls = CallLog.of(json.loads(line) for line in log.read_text().splitlines())
+    events = kubectl.get("events", "--field-selector", f"involvedObject.kind=TaskQueue,involvedObject.name={NAME}")
+    deployment = kubectl.get("deployment", NAME)
+    writes = None if audit is None else AuditLog(audit).since(namespace=NAMESPACE)
+    return Facts(
+        tasks=tuple(
+            Task(
+                row["id"],
+                row["key"],
+                row["type"],
+                row["state"],
+                row["reason"],
+                row["run_at"],
+                tuple(deliveries[row["id"]]),
+            )
+            for row in rows["tasks"]
+        ),
+        sessions=tuple(Session(row["id"], row["pod"], row["slots"]) for row in rows["sessions"]),
+        decisions=tuple(row["decision"] for row in rows["decisions"]),
+        calls=calls.calls,
+        refused=calls.refused,
+        dead_letter_events=tuple(event["message"] for event in events if "DeadLetter" in event["reason"]),
+        replicas=deployment["spec"]["replicas"],
+        pods=len(kubectl.get("pods", "-l", f"poolkeeper.dev/pool={NAME}")),
+        resizes=None if writes is None else tuple(_resizes(writes)),
+        exits=None if writes is None else tuple(_exits(writes)),
+    )
+
+
+def _queries() -> dict[str, str]:
+    parts = (HERE / "facts.sql").read_text().split("-- name: ")[1:]
+    return {name.strip(): text for name, _, text in (part.partition("\n") for part in parts)}
+
+
+def _query(dsn: str, text: str) -> list[dict[str, Any]]:
+    path = f"{NAMESPACE}/{NAME}"
+    with psycopg.connect(dsn, row_factory=dict_row) as conn:
+        rows = conn.execute(text.encode(), {"queue": path, "pool": path}).fetchall()
+    return [{key: _seconds(value) for key, value in row.items()} for row in rows]
+
+
+def _seconds(value: Any) -> Any:
+    return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _resizes(writes: list[Any]) -> list[Resize]:
+    """Every size that was written to the pool's Deployment."""
+    sizes = []
+    for write in writes:
+        if write.resource in {"deployments", "deployments/scale"} and write.name in {"", NAME}:
+            replicas = (_body(write).get("spec") or {}).get("replicas")
+            if replicas is not None:
+                sizes.append(Resize(write.at.timestamp(), replicas))
+    return sizes
+
+
+def _exits(writes: list[Any]) -> list[Exit]:
+    """Every end of a container in the pods' statuses, once per pod and code."""
+    found = {}
+    for write in writes:
+        if write.resource != "pods/status":
+            continue
+        for status in (_body(write).get("status") or {}).get("containerStatuses") or []:
+            for state in (status.get("state"), status.get("lastState")):
+                ended = (state or {}).get("terminated")
+                if ended:
+                    found[write.name, ended["exitCode"], ended.get("finishedAt")] = Exit(write.name, ended["exitCode"])
+    return list(found.values())
+
+
+def _body(write: Any) -> dict[str, Any]:
+    return write.body if isinstance(write.body, dict) else {}
+
+
+def main() -> int:
+    """Print the summary; 1 if anything in it is not as promised."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dsn", required=True, help="of the installation's owner")
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--audit", type=Path, help="the API server's record of writes")
+    parser.add_argument("--log", type=Path, required=True, help="the model server's")
+    asked = parser.parse_args()
+    facts = collect(asked.dsn, Kubectl(asked.kubeconfig, NAMESPACE), asked.audit, asked.log)
+    findings = judge(facts, promise())
+    for finding in findings:
+        print(f"  {'ok ' if finding.well else 'NOT'}  {finding.sentence}")
+    broken = [finding for finding in findings if not finding.well]
+    if broken:
+        print(
+            f"verify: {len(broken)} of {len(findings)} are not as promised: {'; '.join(each.sentence for each in broken)}"
+        )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
