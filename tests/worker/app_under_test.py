@@ -16,7 +16,14 @@ NOTES = Path(os.environ["TEST_NOTES"])
 
 
 def note(ctx: Context, what: str, **more: Any) -> None:
-    line = {"what": what, "task": str(ctx.task_id), "delivery": ctx.delivery, "pid": os.getpid(), "at": time.time(), **more}
+    line = {
+        "what": what,
+        "task": str(ctx.task_id),
+        "delivery": ctx.delivery,
+        "pid": os.getpid(),
+        "at": time.time(),
+        **more,
+    }
     with NOTES.open("a") as file:  # one short write: lines of several processes do not mix
         file.write(json.dumps(line) + "\n")
 

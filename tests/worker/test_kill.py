@@ -1,13 +1,11 @@
 """P1, P2, P5: a worker that dies loses nothing, and its task goes on elsewhere from where it was."""
 
 import signal
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from conftest import Stage
+from fixtures.workers import Stage
 
 
-def test_a_killed_workers_task_goes_on_in_the_other_worker_from_its_checkpoint(stage: "Stage") -> None:
+def test_a_killed_workers_task_goes_on_in_the_other_worker_from_its_checkpoint(stage: Stage) -> None:
     """P1, Q30: SIGKILL from outside while the handler says that it is in user code; other tasks run beside it."""
     workers = {worker.pid: worker for worker in (stage.worker().ready(), stage.worker().ready())}
     task = stage.submit("t.steps", 4)
@@ -28,7 +26,7 @@ def test_a_killed_workers_task_goes_on_in_the_other_worker_from_its_checkpoint(s
         stage.ends(each)
 
 
-def test_a_frozen_worker_cannot_settle_what_another_one_has_taken_over(stage: "Stage") -> None:
+def test_a_frozen_worker_cannot_settle_what_another_one_has_taken_over(stage: Stage) -> None:
     """P2, Q18: SIGSTOP for longer than the lease; the thawed worker's answer is refused and changes nothing."""
     workers = {worker.pid: worker for worker in (stage.worker().ready(), stage.worker().ready())}
     task = stage.submit("t.hold", "go")

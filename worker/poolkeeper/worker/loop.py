@@ -90,6 +90,16 @@ class Turns:
         self._hints += 1
         self._event.set()
 
+    def mark(self, marked: bool) -> None:
+        """Heed the operator's mark, whichever answer brought it: stop claiming, or claim again."""
+        if marked != self.marked:
+            self.marked = marked
+            _log.info(
+                "the operator %s",
+                "marked this worker: it claims nothing more" if marked else "took its mark back: claiming again",
+            )
+            self.hint()
+
     async def run(self, over: Callable[[], bool]) -> None:
         """Take turns until `over`."""
         self._measure(time.monotonic())
@@ -180,7 +190,7 @@ class Turns:
             self._answered_hints = max(self._answered_hints, hints) if want else self._answered_hints
             self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.8, 1.2)
         self.claimed += len(answer.claimed)
-        self.marked = answer.draining
+        self.mark(answer.draining)
         self._alone = any(claimed.suspect for claimed in answer.claimed)
         if answer.claimed:
             self._put_at = now

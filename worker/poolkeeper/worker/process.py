@@ -216,19 +216,16 @@ class Worker:
 
     def _renewed_here(self, answer: RenewAnswer) -> None:
         self.slots.drop_waiting(set(answer.lost))
+        if (
+            answer.visibility_timeout is not None and self._session is not None
+        ):  # policies change under a running worker
+            self._session.visibility_timeout = answer.visibility_timeout
+            self._session.renew_every = answer.visibility_timeout / 4
         if answer.grace is not None:
             self._real_grace = answer.grace.total_seconds()
             if self._drain is not None:
                 self._drain.shorten(self._real_grace)
-        if answer.draining != self.turns.marked:
-            _log.info(
-                "the operator %s",
-                "marked this worker: it claims nothing more"
-                if answer.draining
-                else "took its mark back: claiming again",
-            )
-            self.turns.marked = answer.draining
-            self.turns.hint()
+        self.turns.mark(answer.draining)
         if answer.lost or self.slots.waiting:
             self.turns.changed()
 

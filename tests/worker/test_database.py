@@ -1,0 +1,89 @@
+"""P1, Q10, Q49: the database goes away under load and comes back; nothing is lost, no worker is restarted."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures.workers import Stage, eventually
+from lab.postgres import Server
+from poolkeeper.store import connect, migrate
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of this test's own, with durable commits: it is killed."""
+    with Server() as made:
+        with connect(made.dsn()) as conn:
+            migrate.apply(conn, say=lambda _line: None)
+        yield made
+
+
+@pytest.fixture
+def own_stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(server.dsn(), tmp_path)
+    made.apply()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("how", ["fast", "kill"])
+def test_a_restart_of_the_database_under_load_loses_nothing(own_stage: Stage, server: Server, how: str) -> None:
+    """P1: compared by id before and after; a long task that runs meanwhile goes on in the same delivery or a later one."""
+    workers = [own_stage.worker().ready(), own_stage.worker().ready()]
+    long = own_stage.submit("t.hold", "go")
+    own_stage.note("in", long)
+    tasks = own_stage.submit_many("t.count", list(range(3000)))
+    own_stage.note("done", count=200)
+    if how == "fast":
+        server.restart("fast")
+    else:
+        server.kill()
+        server.start()
+    own_stage.release("go")
+    eventually(lambda: set(own_stage.states()) == {"succeeded"}, "every task has succeeded", timeout=90)
+    assert own_stage.states() == {"succeeded": 3001}
+    assert {note["task"] for note in own_stage.notes("done")} == {str(task) for task in tasks}
+    for worker in workers:
+        assert worker.process.poll() is None
+        assert "trying again for ever" in worker.log
+        assert "works again" in worker.log
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_a_worker_waits_for_a_database_that_is_away_and_stays_alive_and_ready(own_stage: Stage, server: Server) -> None:
+    """Q49: /livez and /readyz do not fall with the database; the worker takes up work without a restart."""
+    worker = own_stage.worker().ready()
+    server.stop()
+    eventually(lambda: "claim loop: failed" in worker.log or "renewal: failed" in worker.log, "the worker noticed")
+    assert worker.get("/livez")[0] == 200
+    assert worker.get("/readyz")[0] == 200
+    server.start()
+    own_stage.ends(own_stage.submit("t.count"))
+
+
+def test_a_database_that_answers_nothing_is_given_up_and_tried_again(own_stage: Stage, server: Server) -> None:
+    """Q20: frozen, not closed: the connections say nothing; the time-outs are the worker's own."""
+    import os
+
+    from lab.process import Process
+
+    worker = own_stage.worker().ready()
+    pids = _backends(server)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: "renewal: failed" in worker.log, "the renewal was given up")
+    finally:
+        for pid in pids:
+            if Process.of(pid).alive():
+                os.kill(pid, signal.SIGCONT)
+    own_stage.ends(own_stage.submit("t.count"))
+
+
+def _backends(server: Server) -> list[int]:
+    """Process ids of all that this server started; the postmaster itself goes on and keeps the port open."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+    return [int(pid) for pid in children.split()]

@@ -1,0 +1,67 @@
+"""Q20: leases are kept from a thread apart from user code."""
+
+import time
+
+from fixtures.workers import LEASE, Stage, eventually
+
+
+def test_a_handler_that_blocks_the_event_loop_for_three_leases_keeps_its_lease(stage: Stage) -> None:
+    """Q20: time.sleep in a coroutine: one delivery, while another worker looks for expired leases all the time."""
+    stage.worker(concurrency=1).ready()
+    task = stage.submit("t.block", 3 * LEASE)
+    started = stage.note("in", task)
+    stage.worker().ready()
+    ended = stage.note("out", task)
+    assert ended["at"] - started["at"] >= 3 * LEASE
+    assert stage.ends(task).deliveries == 1
+
+
+def test_a_handler_in_a_thread_keeps_its_lease_and_the_loop_goes_on(stage: Stage) -> None:
+    """Q20, Q46: a sync handler holds its slot for longer than a lease; coroutines run beside it."""
+    stage.worker().ready()
+    task = stage.submit("t.hold_thread", "go")
+    started = stage.note("in", task)
+    eventually(lambda: time.time() > started["at"] + 1.5 * LEASE, "the lease would have expired")
+    beside = stage.submit("t.count")
+    stage.ends(beside)
+    stage.release("go")
+    assert stage.ends(task).deliveries == 1
+
+
+def test_no_more_tasks_run_at_once_than_there_are_slots(stage: Stage) -> None:
+    """Q47: slots of one process are exact for coroutines and threads together."""
+    stage.worker(concurrency=3).ready()
+    tasks = [stage.submit(kind, "go") for kind in ("t.hold", "t.hold_thread") * 4]
+    stage.note("in", count=3)
+    stage.release("go")
+    for task in tasks:
+        stage.ends(task)
+    running = most = 0
+    for note in stage.notes():
+        running += {"in": 1, "out": -1}[note["what"]]
+        most = max(most, running)
+    assert most == 3
+
+
+def test_an_idle_workers_session_stays_and_new_work_is_heard_of(stage: Stage) -> None:
+    """Q15: after several leases of idleness a task is picked up, by notification or by polling."""
+    worker = stage.worker().ready()
+    at = time.time()
+    eventually(lambda: time.time() > at + 2 * LEASE, "two leases pass")
+    stage.ends(stage.submit("t.count"))
+    assert worker.process.poll() is None
+
+
+def test_a_queue_without_notifications_is_worked_off_by_polling(stage: Stage) -> None:
+    """Q15: polling is the truth, a notification a hint."""
+    stage.apply(wake_up="Poll")
+    stage.worker().ready()
+    stage.ends(stage.submit("t.count"))
+
+
+def test_a_queue_that_did_not_exist_at_the_start_is_worked_off_once_it_does(stage: Stage) -> None:
+    """Q11: the worker is not restarted for it, and says at the start that the queue is unknown."""
+    worker = stage.worker(queues="default/q,default/later").ready()
+    assert "unknown queues, worked off once they exist: default/later" in worker.log
+    stage.apply("default/later")
+    stage.ends(stage.submit("t.count", queue="default/later"))

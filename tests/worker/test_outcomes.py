@@ -1,0 +1,85 @@
+"""Q28, Q30, Q54: what a handler raises, and what becomes of its checkpoints."""
+
+import pytest
+
+from fixtures.workers import Stage, eventually
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "deliveries"),
+    [
+        ("reject", "failed", ["rejected"]),
+        ("dead", "dead", ["dead"]),
+        ("retry", "dead", ["failed", "failed"]),
+        ("error", "dead", ["failed", "failed"]),
+        ("exit", "dead", ["failed", "failed"]),
+    ],
+)
+def test_what_a_handler_raises_decides_how_its_task_goes_on(
+    stage: Stage, what: str, state: str, deliveries: list[str]
+) -> None:
+    """Q28: even SystemExit ends only its delivery."""
+    stage.apply(max_deliveries=2)
+    worker = stage.worker().ready()
+    task = stage.submit("t.raises", what)
+    stage.ends(task, state)
+    assert stage.deliveries(task) == deliveries
+    assert worker.process.poll() is None
+
+
+def test_a_snooze_spends_no_delivery(stage: Stage) -> None:
+    """Q25, Q26: snoozes have a bound of their own."""
+    stage.apply(max_deliveries=1, max_snoozes=2)
+    stage.worker().ready()
+    task = stage.submit("t.raises", "snooze")
+    assert stage.ends(task, "dead").reason == "snoozes_exhausted"
+    assert stage.deliveries(task) == ["snoozed", "snoozed", "snoozed"]
+
+
+def test_an_error_is_stored_without_the_password_in_it(stage: Stage) -> None:
+    """Q54: neither in the dead letter nor in the log."""
+    stage.apply(max_deliveries=1)
+    worker = stage.worker().ready()
+    stage.ends(stage.submit("t.raises", "error"), "dead")
+    letter = stage.dead_letters()[0]
+    assert letter.error_class == "RuntimeError"
+    assert "postgresql://joe:***@db/x" in letter.error
+    assert "hunter2" not in letter.error + worker.log
+
+
+def test_a_payload_that_does_not_fit_its_model_is_a_dead_letter_that_names_the_field(stage: Stage) -> None:
+    """Q46: no retry of the same build could mend it."""
+    stage.worker().ready()
+    stage.ends(stage.submit("t.steps", "many"), "dead")
+    letter = stage.dead_letters()[0]
+    assert letter.error_class == "payload_invalid"
+    assert "integer" in letter.error
+
+
+def test_an_oversized_checkpoint_is_refused_and_the_previous_one_stays(stage: Stage) -> None:
+    """Q30: the task lives; the next delivery gets the last good one."""
+    stage.apply(checkpoint={"max_size": "1Ki"})
+    stage.worker().ready()
+    task = stage.submit("t.saves", ["small", "x" * 2000])
+    view = stage.ends(task)
+    assert view.result == ["small", True, "checkpoint_too_large"]
+
+
+def test_beyond_the_rate_the_newest_checkpoint_is_kept_and_written_before_the_next_delivery(stage: Stage) -> None:
+    """Q30: some are skipped, the last one never."""
+    stage.worker().ready()
+    task = stage.submit("t.saves", list(range(100)))
+    view = stage.ends(task)
+    assert view.result[0] == 99
+    first = [True] * 10
+    assert view.result[1:11] == first
+    assert False in view.result[11:]
+
+
+def test_payloads_go_through_the_model_of_the_signature(stage: Stage) -> None:
+    """Q46: and a type without a handler here is not claimed, burns no delivery (Q11)."""
+    stage.worker().ready()
+    foreign = stage.submit("someone.elses")
+    stage.ends(stage.submit("t.count", {"a": [1, 2.5, "ü", None]}))
+    assert stage.view(foreign).deliveries == 0
+    assert eventually(lambda: stage.view(foreign).state == "ready", "the foreign task waits")
