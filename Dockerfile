@@ -1,29 +1,33 @@
 # The images of Poolkeeper. Targets: worker (users build theirs FROM it) and operator.
 #
-# Nothing is fetched while building: the wheels lie in dist/wheels, made on the host for the base image's Python
-# (`make images` does that, or `python -m lab wheels`). Every instruction has exec form, so no shell is needed.
-# A user's image is two lines (and `poolkeeper worker` finds the app below /app):
+# Nothing is fetched while building: dist/ holds the wheels, made on the host for the base image's Python. `make images`
+# makes them and builds; for a build by hand: `make wheels`, then `docker build --target worker .` or the like.
+# Every instruction has exec form, so the base needs no shell: any image with glibc, Python >= 3.11 and its venv module.
+# A user's image is two lines (and `poolkeeper worker my_agent:app` finds the app below /app):
 #     FROM localhost/poolkeeper-worker:dev
 #     COPY my_agent /app/my_agent
-# The base is any image with glibc, Python >= 3.11 and its venv module; pin it by digest for a release.
 ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
 
+# With SOURCE_DATE_EPOCH bytecode depends on the source's hash instead of its time, which a reproducible build resets.
 FROM ${BASE_IMAGE} AS build
 ARG SOURCE_DATE_EPOCH=0
-COPY dist/wheels /wheels
 RUN ["/usr/sbin/useradd", "--uid", "65532", "--no-create-home", "--home-dir", "/tmp", "--shell", "/usr/sbin/nologin", "poolkeeper"]
 RUN ["python3", "-m", "venv", "/opt/poolkeeper"]
-RUN ["/opt/poolkeeper/bin/python", "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-index", "--find-links=/wheels", "--no-compile", "poolkeeper"]
+ENV PATH=/opt/poolkeeper/bin:/usr/local/bin:/usr/bin:/bin \
+    PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_QUIET=1 PIP_ROOT_USER_ACTION=ignore
+COPY dist/wheels /wheels
 
-# Bytecode is made here, since the root file system is read-only later; it is trusted without looking at file times,
-# which a reproducible build sets to one value.
+# dependencies first: a change of our own code then costs one small step
 FROM build AS build-worker
-RUN ["/opt/poolkeeper/bin/python", "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", "/opt/poolkeeper/lib"]
+RUN ["pip", "install", "--find-links=/wheels", "--requirement=/wheels/worker.txt"]
+COPY dist/poolkeeper /poolkeeper
+RUN ["pip", "install", "--find-links=/poolkeeper", "--no-deps", "poolkeeper"]
 
 FROM build AS build-operator
-RUN ["/opt/poolkeeper/bin/python", "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-index", "--find-links=/wheels", "--no-compile", "poolkeeper[operator]"]
-RUN ["/opt/poolkeeper/bin/python", "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools", "pip"]
-RUN ["/opt/poolkeeper/bin/python", "-m", "compileall", "-q", "--invalidation-mode=unchecked-hash", "/opt/poolkeeper/lib"]
+RUN ["pip", "install", "--find-links=/wheels", "--requirement=/wheels/operator.txt"]
+COPY dist/poolkeeper /poolkeeper
+RUN ["pip", "install", "--find-links=/poolkeeper", "--no-deps", "poolkeeper"]
+RUN ["pip", "uninstall", "--yes", "setuptools", "pip"]
 
 FROM ${BASE_IMAGE} AS runtime
 COPY --from=build /etc/passwd /etc/group /etc/

@@ -35,7 +35,7 @@ def wheels(python: str, say: cache.Say) -> Wheels:
     """The dependencies for this Python ("3.11"), from the cache or the package index."""
     pins = (ROOT / "constraints.txt").read_bytes()
     wanted = requirements()
-    key = cache.key((python.encode(), platform.machine().encode(), pins, *(each.encode() for each in wanted)))
+    key = cache.key((python.encode(), platform.machine().encode(), pins, repr(wanted).encode()))
     folder = cache.folder() / f"wheels-{key}"
     if not folder.exists():
         say(f"wheels: the images' dependencies for Python {python} (about 10 s, once)")
@@ -43,10 +43,11 @@ def wheels(python: str, say: cache.Say) -> Wheels:
     return Wheels(folder, cache.key((key.encode(), source_digest())))
 
 
-def requirements() -> list[str]:
-    """What the worker and the operator need, as pyproject.toml says it."""
+def requirements() -> dict[str, list[str]]:
+    """What each image needs, as pyproject.toml says it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return sorted([*project["dependencies"], *project["optional-dependencies"]["operator"]])
+    worker: list[str] = project["dependencies"]
+    return {"worker": sorted(worker), "operator": sorted([*worker, *project["optional-dependencies"]["operator"]])}
 
 
 def source_digest() -> bytes:
@@ -57,9 +58,12 @@ def source_digest() -> bytes:
     return digest.digest()
 
 
-def build_into(folder: Path) -> None:
-    """Build our own wheel; the same sources make the same bytes."""
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+def prepare(dist: Path, made: Wheels) -> None:
+    """Lay out what the Dockerfile copies: the dependencies in `wheels`, ours in `poolkeeper`; same sources, same bytes."""
+    for name in ("wheels", "poolkeeper"):
+        shutil.rmtree(dist / name, ignore_errors=True)
+    shutil.copytree(made.dependencies, dist / "wheels")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist / "poolkeeper")]
     _checked(command, "building the wheel of poolkeeper", {"SOURCE_DATE_EPOCH": "315532800"})
 
 
@@ -70,7 +74,7 @@ def _files() -> Iterator[Path]:
         yield from (each for each in found if each.is_file() and each.suffix != ".pyc")
 
 
-def _download(wanted: list[str], python: str, folder: Path) -> None:
+def _download(wanted: dict[str, list[str]], python: str, folder: Path) -> None:
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     machine = platform.machine()
     command = [
@@ -85,9 +89,11 @@ def _download(wanted: list[str], python: str, folder: Path) -> None:
     ]
     command += ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
     command += [f"--platform={libc}_{machine}" for libc in _LIBC]
-    command += [f"--constraint={ROOT / 'constraints.txt'}", *wanted]
+    command += [f"--constraint={ROOT / 'constraints.txt'}", *wanted["operator"]]
     try:
         _checked(command, f"downloading the dependencies for Python {python}")
+        for target, lines in wanted.items():
+            (partial / f"{target}.txt").write_text("".join(f"{line}\n" for line in lines))
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
