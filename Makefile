@@ -2,7 +2,7 @@
 # Works from a path with a space: everything is named relative to this folder.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench images clean setup
+.PHONY: help demo test test-long check bench images wheels clean setup
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -39,6 +39,9 @@ bench: ## the figures, beside peers and the floor: about 15 minutes; writes benc
 
 images: setup ## the container images from the Dockerfile: 2 minutes at first, seconds later
 	@$(LAB) images
+
+wheels: setup ## what the Dockerfile copies, for an image build by hand
+	@$(LAB) wheels $(ARGS)
 
 clean: ## stop what is left of a cluster, remove .venv and what was generated here
 	@if [ -x $(PY) ]; then $(LAB) down; fi

@@ -54,6 +54,11 @@ def tools(*, image: bool) -> None:
             packages.need(packages.IMAGE, purpose="container images", say=build.tell)
     for folder in build.ensure():
         print(folder)
+    if image and os.geteuid() == 0:
+        from lab.image import build_images
+
+        for archive in build_images():
+            print(archive)
 
 
 @lab.command()
@@ -117,6 +122,16 @@ def images() -> None:
 
     for archive in build_images():
         print(archive)
+
+
+@lab.command()
+@click.option("--python", default="3.11", show_default=True, help="the Python of the base image")
+def wheels(python: str) -> None:
+    """Put into dist/ what the Dockerfile copies, for an image build by hand."""
+    from lab.build import tell
+    from lab.wheels import ROOT, prepare, wheels
+
+    prepare(ROOT / "dist", wheels(python, tell))
 
 
 def main() -> None:

@@ -1,0 +1,124 @@
+"""The images from our Dockerfile: what is in them, how they run, and that users build on the worker's (A7)."""
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.images import Images
+from lab import image
+from lab.handle import Cluster
+from lab.kubectl import Kubectl
+
+HARDENED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def pod(name: str, reference: str, *command: str) -> dict[str, Any]:
+    """A pod under the restrictions that the operator gives to workers; no user is set: the image's own counts."""
+    container = {
+        "name": "main",
+        "image": reference,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "securityContext": HARDENED,
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    spec = {
+        "containers": [container],
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def outcome(kubectl: Kubectl, name: str) -> tuple[str, dict[str, Any]]:
+    """What the pod's program printed, and its container's status, once it has ended; it must have ended well."""
+    kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.containerStatuses[0].state.terminated}", "--timeout=90s")
+    status = kubectl.get("pod", name)["status"]["containerStatuses"][0]
+    said = kubectl("logs", name).strip()
+    assert status["state"]["terminated"]["exitCode"] == 0, said
+    return said, status
+
+
+def config_of(archive: Path) -> dict[str, Any]:
+    with tarfile.open(archive) as tar:
+        member = tar.extractfile(image.image_id(archive).removeprefix("sha256:") + ".json")
+        assert member is not None
+        found: dict[str, Any] = json.load(member)["config"]
+    return found
+
+
+@pytest.fixture
+def namespaced(kubectl: Kubectl, namespace: str) -> Kubectl:
+    return kubectl.within(namespace)
+
+
+@pytest.mark.parametrize(("name", "command"), [(image.WORKER, ["worker"]), (image.OPERATOR, ["operator"])])
+def test_an_image_starts_without_a_shell_and_without_root(
+    image_archives: dict[str, Path], name: str, command: list[str]
+) -> None:
+    config = config_of(image_archives[name])
+    assert (config["Entrypoint"], config["Cmd"]) == (["poolkeeper"], command)
+    assert config["User"] == "65532:65532"
+    assert config["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_the_worker_runs_hardened_and_is_the_image_that_was_built(namespaced: Kubectl, images: Images) -> None:
+    """O6, A7: own user, read-only root file system, no Kubernetes client inside; the pod's image id is the archive's."""
+    program = """
+import importlib.util, os, pathlib, shutil, tempfile
+import poolkeeper, psycopg
+assert os.getuid() == os.getgid() == 65532
+assert psycopg.pq.__impl__ == "binary"
+assert [name for name in ("kopf", "kubernetes") if importlib.util.find_spec(name)] == []
+assert shutil.which("poolkeeper")
+tempfile.NamedTemporaryFile().close()
+try:
+    pathlib.Path("/opt/poolkeeper/x").touch()
+except OSError as error:
+    print(error.strerror, os.getcwd())
+"""
+    namespaced.apply(pod("worker", images.worker, "python", "-c", program))
+    said, status = outcome(namespaced, "worker")
+    assert said == "Read-only file system /app"
+    assert status["imageID"] == images.worker_id
+
+
+def test_the_operator_s_image_has_its_command(namespaced: Kubectl, images: Images) -> None:
+    namespaced.apply(pod("operator", images.operator, "poolkeeper", "operator", "--help"))
+    said, status = outcome(namespaced, "operator")
+    assert "Usage: poolkeeper operator" in said
+    assert status["imageID"] == images.operator_id
+
+
+def test_users_build_theirs_on_the_worker_s(namespaced: Kubectl, node_cluster: Cluster, tmp_path: Path) -> None:
+    """A7: FROM and COPY are enough; the app is importable as it will be for `poolkeeper worker my_agent:app`."""
+    (tmp_path / "Dockerfile").write_text(f"FROM {image.WORKER}\nCOPY my_agent.py /app/my_agent.py\n")
+    (tmp_path / "my_agent.py").write_text("app = 'found'\n")
+    reference = "localhost/my-agent:test"
+    archive = image.build_app_image(tmp_path, reference)
+    node_cluster.load(archive)
+
+    namespaced.apply(pod("mine", reference, "python", "-c", "import my_agent; print(my_agent.app)"))
+
+    said, status = outcome(namespaced, "mine")
+    assert said == "found"
+    assert status["imageID"] == image.image_id(archive)
+
+
+def test_a_second_build_finds_the_first(image_archives: dict[str, Path]) -> None:
+    """Nothing is built, fetched or said while nothing changed."""
+    before = [archive.stat().st_ino for archive in image_archives.values()]
+    said: list[str] = []
+    again = image.build_images(said.append)
+    assert (again, said) == (list(image_archives.values()), [])
+    assert [archive.stat().st_ino for archive in again] == before
