@@ -31,14 +31,12 @@ def postgres(address: tuple[str, ...], port: int | None, *, no_fsync: bool) -> N
     """Run a Postgres in the foreground until Ctrl-C; the first line is its DSN."""
     from lab.postgres import Server
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
     with Server(addresses=address, port=port, fsync=not no_fsync) as server:
         print(server.dsn(), flush=True)
         print(f"{server.binaries}; Ctrl-C ends it and removes its data", file=sys.stderr, flush=True)
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            sys.exit(0)
+        signal.pause()
 
 
 @lab.command()

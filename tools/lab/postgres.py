@@ -71,7 +71,11 @@ class Server:
         self._folder: Path | None = None
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:  # interrupted meanwhile
+            self.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()

