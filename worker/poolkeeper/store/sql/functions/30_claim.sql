@@ -29,6 +29,37 @@ BEGIN RETURN QUERY
     SELECT * FROM walk LIMIT _most;
 END $$;
 
+-- The same walk for a session: from a type that it cannot run straight on to its next own one, so that foreign work
+-- costs one probe for each gap between own types and lane, whatever it consists of (Q11).
+CREATE OR REPLACE FUNCTION poolkeeper.own_heads(_queue_id integer, _type_keys bigint[], _after bigint, _most integer)
+RETURNS TABLE (lane bigint, type_key bigint, priority smallint)
+LANGUAGE plpgsql STABLE
+AS $$
+#variable_conflict use_column
+BEGIN RETURN QUERY
+    WITH RECURSIVE walk AS (
+        (SELECT r.lane, r.type_key, r.priority
+         FROM poolkeeper.ready AS r
+         WHERE r.queue_id = _queue_id AND r.lane > _after
+         ORDER BY r.lane, r.type_key, r.priority LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM walk AS w
+        CROSS JOIN LATERAL (
+            SELECT CASE WHEN w.type_key = ANY (_type_keys) THEN w.type_key
+                        ELSE coalesce((SELECT min(t.key) FROM unnest(_type_keys) AS t (key) WHERE t.key > w.type_key),
+                                      9223372036854775807) END AS type_key,
+                   CASE WHEN w.type_key = ANY (_type_keys) THEN w.priority
+                        WHEN w.type_key < ANY (_type_keys) THEN (-1)::smallint
+                        ELSE 32767::smallint END AS priority OFFSET 0) AS f
+        CROSS JOIN LATERAL (
+            SELECT r.lane, r.type_key, r.priority
+            FROM poolkeeper.ready AS r
+            WHERE r.queue_id = _queue_id AND (r.lane, r.type_key, r.priority) > (w.lane, f.type_key, f.priority)
+            ORDER BY r.lane, r.type_key, r.priority LIMIT 1) AS n
+    )
+    SELECT * FROM walk LIMIT _most;
+END $$;
+
 DO $$ BEGIN
     CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer);
 EXCEPTION WHEN duplicate_object THEN NULL;
@@ -42,19 +73,24 @@ CREATE OR REPLACE FUNCTION poolkeeper.share_out(
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    _lanes integer;
+    _lanes bigint[];
     _seen  integer;
+    _first bigint;
     _last  bigint;
+    _deep  integer;
 BEGIN
     SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room)::poolkeeper.share ORDER BY h.lane)
                FILTER (WHERE h.type_key = ANY (_type_keys)),
-           count(DISTINCT h.lane) FILTER (WHERE h.type_key = ANY (_type_keys)), count(*), max(h.lane)
-    INTO _shares, _lanes, _seen, _last
-    FROM poolkeeper.heads((_queue).id, _after, 2 * _room + 64) AS h;
-    -- next time: behind the last lane served, or on from where the walk stopped, or from the start
-    _after := CASE WHEN _lanes > _room THEN (_shares[_room]).lane
-                   WHEN _seen = 2 * _room + 64 THEN _last - 1
+           array_agg(DISTINCT h.lane) FILTER (WHERE h.type_key = ANY (_type_keys)), count(*), min(h.lane), max(h.lane)
+    INTO _shares, _lanes, _seen, _first, _last
+    FROM poolkeeper.own_heads((_queue).id, _type_keys, _after, 2 * _room + 64) AS h;
+    -- next time: behind the last lane served, or on from the lane where the walk stopped (behind it, if it filled the
+    -- whole walk, so that no lane holds up the others), or from the start
+    _after := CASE WHEN cardinality(_lanes) > _room THEN _lanes[_room]
+                   WHEN _seen = 2 * _room + 64 AND _first < _last THEN _last - 1
+                   WHEN _seen = 2 * _room + 64 THEN _last
                    ELSE -9223372036854775808 END;
+    _deep := (_room + cardinality(_lanes) - 1) / cardinality(_lanes);
     IF cardinality(_shares) > 1 THEN
         SELECT array_agg(ROW(p.lane, p.type_key, p.priority, p.n)::poolkeeper.share)
         INTO _shares
@@ -70,8 +106,8 @@ BEGIN
                     CROSS JOIN LATERAL (
                         SELECT r.ready_at, r.seq FROM poolkeeper.ready AS r
                         WHERE r.queue_id = (_queue).id AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
-                        ORDER BY r.seq LIMIT (_room + _lanes - 1) / _lanes) AS x
-                ) AS o WHERE o.in_lane <= (_room + _lanes - 1) / _lanes
+                        ORDER BY r.seq LIMIT _deep) AS x
+                ) AS o WHERE o.in_lane <= _deep
             ) AS f WHERE f.place <= _room
             GROUP BY f.lane, f.type_key, f.priority
         ) AS p;
@@ -131,6 +167,7 @@ DECLARE
     _room   integer := _want;
     _got    integer;
     _shares poolkeeper.share[];
+    _began  bigint;
     _passes integer := 0;
 BEGIN
     IF (_queue).concurrency_max IS NOT NULL THEN
@@ -138,7 +175,9 @@ BEGIN
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = (_queue).id LIMIT (_queue).concurrency_max) AS x));
     END IF;
     -- more than one pass only where lanes were uneven, others were faster, or the walk has to start over
-    WHILE _room > 0 AND _passes < 4 LOOP
+    WHILE _room > 0 AND _passes < 8 LOOP
+        _began := _after;
+        _got := 0;
         SELECT s._after, s._shares INTO _after, _shares FROM poolkeeper.share_out(_queue, (_session).type_keys, _room, _after) AS s;
         IF _shares IS NOT NULL THEN
             RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);
@@ -146,8 +185,8 @@ BEGIN
             _room := _room - _got;
             _slots := greatest(0, _slots - _got);
         END IF;
-        EXIT WHEN _shares IS NULL AND _after = -9223372036854775808 AND _passes > 0;
-        EXIT WHEN cardinality(_shares) = 1 AND _after = -9223372036854775808;
+        -- all lanes were seen, from the first to the last, and there is no more to have
+        EXIT WHEN _began = -9223372036854775808 AND _after = -9223372036854775808 AND (_got = 0 OR cardinality(_shares) = 1);
         _passes := _passes + 1;
     END LOOP;
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

@@ -1,0 +1,37 @@
+"""The stage of every store test, and the invariants that hold at its end."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from fixtures.postgres import Database
+from store.scene import Scene
+
+_PARTS = re.split(r"^-- name: (.+)$", Path(__file__).with_name("invariants.sql").read_text(), flags=re.MULTILINE)
+INVARIANTS = dict(zip(_PARTS[1::2], _PARTS[2::2], strict=True))
+
+
+def broken_invariants(conn: psycopg.Connection) -> dict[str, list[object]]:
+    """The invariants that do not hold, each with the first rows that break it."""
+    found = {name: conn.execute(query.encode()).fetchmany(3) for name, query in INVARIANTS.items()}
+    return {name: rows for name, rows in found.items() if rows}
+
+
+@pytest.fixture
+def bare_scene(database: Database) -> Iterator[Scene]:
+    """A stage without a queue; at its end the invariants must hold."""
+    with ExitStack() as stack:
+        scene = Scene(database, stack)
+        yield scene
+        assert broken_invariants(scene.owner) == {}
+
+
+@pytest.fixture
+def scene(bare_scene: Scene) -> Scene:
+    """A stage with the queue `q` of defaults."""
+    bare_scene.queue()
+    return bare_scene
