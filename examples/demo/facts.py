@@ -61,6 +61,15 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """One call that the model server did not let in (429)."""
+
+    task: str
+    step: str
+    at: float
+
+
+@dataclass(frozen=True)
 class Resize:
     """One write of the pool's size by the operator, from the API server's own record."""
 
@@ -84,7 +93,7 @@ class Facts:
     sessions: tuple[Session, ...]
     decisions: tuple[dict[str, Any], ...]
     calls: tuple[Call, ...]
-    refused: int
+    refusals: tuple[Refusal, ...]
     dead_letter_events: tuple[str, ...]
     replicas: int
     pods: int
@@ -102,6 +111,7 @@ class Promise:
     concurrent_calls: int
     max_deliveries: int
     target_age: float
+    retry_after: float
 
 
 @dataclass
@@ -116,7 +126,7 @@ class CallLog:
     """The model server's log, read."""
 
     calls: tuple[Call, ...] = ()
-    refused: int = 0
+    refusals: tuple[Refusal, ...] = ()
     _open: dict[int, _Open] = field(default_factory=dict)
 
     @classmethod
@@ -136,7 +146,7 @@ class CallLog:
             case "began":
                 self._open[entry["call"]] = _Open(entry)
             case "refused":
-                self.refused += 1
+                self.refusals += (Refusal(entry["task"], entry["step"], entry["at"]),)
             case what:
                 self._open[entry["call"]].ended = entry["at"]
                 self._open[entry["call"]].cut_off = what == "cut off"

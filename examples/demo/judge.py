@@ -31,6 +31,7 @@ def judge(facts: Facts, promise: Promise) -> list[Finding]:
         *kill(facts, promise),
         *repeats(facts, promise),
         *poison(facts, promise),
+        refusals(facts, promise),
         *drain(facts),
         late(facts, promise),
     ]
@@ -181,6 +182,26 @@ def poison(facts: Facts, promise: Promise) -> Iterator[Finding]:
     yield Finding(well, sentence)
 
 
+def refusals(facts: Facts, promise: Promise) -> Finding:
+    """A 429 is no failure: the task comes back, and not sooner than it was told."""
+    if not facts.refusals:
+        return Finding(False, "the model never answered 429")
+    begun: dict[tuple[str, str], list[float]] = {}
+    for call in facts.calls:
+        begun.setdefault((call.task, call.step), []).append(call.began)
+    waits = [
+        min((at - refusal.at for at in begun.get((refusal.task, refusal.step), []) if at > refusal.at), default=None)
+        for refusal in facts.refusals
+    ]
+    hasty = sum(wait is None or wait < promise.retry_after for wait in waits)
+    told = f"the model answered 429 {len(waits)} times"
+    if hasty:
+        return Finding(
+            False, f"{told}; {hasty} of these calls did not come back, or sooner than after {promise.retry_after:g} s"
+        )
+    return Finding(True, f"{told}; each call came back, none sooner than after {promise.retry_after:g} s as told")
+
+
 def drain(facts: Facts) -> Iterator[Finding]:
     """Back to zero, and no delivery was cut short on the way."""
     if facts.replicas or facts.pods:
@@ -198,7 +219,7 @@ def late(facts: Facts, promise: Promise) -> Finding:
     return Finding(
         True,
         f"waited beyond targetAge {promise.target_age:g} s: {len(over)} tasks, the longest {longest:.1f} s "
-        f"(the quota was full); the model said 429 {facts.refused} times",
+        "(the quota was full)",
     )
 
 

@@ -4,12 +4,53 @@ Guarantees that only a process whose control group names that pod is signalled. 
 visible: on Linux, on the machine itself.
 """
 
+import json
 import os
 import re
 import signal
+import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from poolkeeper.store import calls, run
 
 PROC = Path("/proc")
+LEFT = 0.4  # seconds that a call must still have, so that the kill falls into it
+
+
+@dataclass(frozen=True)
+class Victim:
+    """A worker process that is in the middle of a step."""
+
+    pid: int
+    pod: str
+    task: str
+    step: str
+    busy_pods: int
+
+
+def in_the_middle(conn: Any, cluster: str, log: Path, *, first: str) -> Victim | None:
+    """A worker that the model server is answering now, in a step that is not the first; another one must be at work too."""
+    for call in in_flight(log.read_text().splitlines()):
+        if call["step"] == first or call["at"] + call["seconds"] - time.time() < LEFT:
+            continue
+        pools = run(conn, calls.stats(cluster=cluster)).pools
+        busy = [session for pool in pools for session in pool.sessions if session.busy]
+        holder = run(conn, calls.timeline(UUID(call["task"])))[-1].session_id
+        session = next((each for each in busy if each.session_id == holder), None)
+        if session and session.pod_uid and session.pod_name and len(busy) > 1:
+            return Victim(worker_process(session.pod_uid), session.pod_name, call["task"], call["step"], len(busy))
+    return None
+
+
+def in_flight(lines: list[str]) -> list[dict[str, Any]]:
+    """The calls that the model server is at, by its log; those that take longest first."""
+    entries = [json.loads(line) for line in lines]
+    ended = {entry["call"] for entry in entries if entry["what"] in {"answered", "cut off"}}
+    now = [entry for entry in entries if entry["what"] == "began" and entry["call"] not in ended]
+    return sorted(now, key=lambda entry: -float(entry["at"] + entry["seconds"]))
 
 
 def worker_process(pod_uid: str, proc: Path = PROC) -> int:

@@ -7,6 +7,7 @@ Who was refused and comes back after the time that it was given is let in.
 
 import argparse
 import json
+import random
 import select
 import signal
 import sys
@@ -18,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 PER_SECOND = 70  # calls that may begin within any second
+BUSY = 0.03  # share of calls that are refused because others use the model too
 RETRY_AFTER = 1.0
 
 
 class Rate:
-    """At most `limit` calls begin within `window` seconds; pure but for what it remembers."""
+    """At most `limit` calls begin within `window` seconds, and a share is refused at random; no clock of its own."""
 
-    def __init__(self, limit: int, window: float = 1.0) -> None:
-        self._limit, self._window = limit, window
+    def __init__(self, limit: int, window: float = 1.0, busy: float = 0.0) -> None:
+        self._limit, self._window, self._busy = limit, window, busy
+        self._chance = random.Random(7)
         self._began: deque[float] = deque()
         self._promised: set[tuple[str, str]] = set()
 
@@ -33,7 +36,8 @@ class Rate:
         """Whether this call may begin now; one that was told to come back later may, once."""
         while self._began and self._began[0] <= now - self._window:
             self._began.popleft()
-        if len(self._began) >= self._limit and who not in self._promised:
+        full = len(self._began) >= self._limit or self._chance.random() < self._busy
+        if full and who not in self._promised:
             self._promised.add(who)
             return False
         self._promised.discard(who)
@@ -111,7 +115,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], log: Log, per_second: int) -> None:
         super().__init__(address, Handler)
         self.log = log
-        self._rate = Rate(per_second)
+        self._rate = Rate(per_second, busy=BUSY)
         self._lock = threading.Lock()
 
     def admits(self, call: dict[str, Any]) -> bool:

@@ -129,7 +129,7 @@ class Scene:
         helm("install", "poolkeeper", ROOT / "charts" / "poolkeeper", "--create-namespace", "--set", "image.tag=dev")
 
     def _make_logins(self) -> None:
-        text = sql.SQL((HERE / "logins.sql").read_text())  # type: ignore[arg-type]  # our own file
+        text = sql.SQL((HERE / "logins.sql").read_text())  # our own file
         passwords = {login: sql.Literal(password) for login, password in self.passwords.items()}
         with psycopg.connect(self.owner_dsn, autocommit=True) as conn:
             conn.execute(text.format(**passwords))

@@ -4,7 +4,6 @@ Guarantees nothing about the outcome: an act that waits in vain says so and goes
 `DEMO_BREAK` leaves out one cause, to show that it does.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -18,19 +17,18 @@ from typing import Any
 import yaml
 
 from poolkeeper import Client
-from poolkeeper.store import calls, connect, run
+from poolkeeper.store import connect
 
 from . import kill
 from .scene import HERE, NAMESPACE, Scene
 from .screen import Screen, chart
 from .trace import COMPRESSION, Arrival, arrivals
-from .verify import NAME, POISON, STEPS
+from .verify import NAME, POISON, STEPS, promise
 from .watch import Watch
 
 QUEUE = f"{NAMESPACE}/{NAME}"
 CAUSES = ("kill", "poison", "quota", "drain")
 KINDS = ("database", "queue", "quota", "pool")
-LEFT = 0.4  # seconds that a call must still have, so that the kill falls into it
 
 
 class Story:
@@ -38,6 +36,7 @@ class Story:
 
     def __init__(self, scene: Scene, screen: Screen, broken: str | None) -> None:
         self._scene, self._screen, self._broken = scene, screen, broken
+        self._promise = promise()
         self._submitted = 0
         self._feeding = threading.Event()
 
@@ -103,14 +102,14 @@ class Story:
                 self._submitted += 1
 
     def _growth(self, watch: Watch) -> None:
+        age, calls_at_once = self._promise.target_age, self._promise.concurrent_calls
         if watch.until(lambda now: now.ready >= 1, 30):
+            self._screen.say(f"The first pod is ready: a task should start before it is {age:g} s old (targetAge).")
+        if watch.until(lambda now: now.ready == now.wanted > 1, 20):
             self._screen.say(
-                "The first pod is ready, for the oldest task was about to wait longer than targetAge (3 s)."
+                f"The pool has grown as far as the quota allows: {calls_at_once} calls at once, one per task, 2 tasks per pod."
             )
-        if watch.until(lambda now: now.ready >= 6 and now.ready == now.wanted, 20):
-            self._screen.say(
-                "The pool has grown. It would be larger, but the quota allows 12 calls at once: 6 pods of 2."
-            )
+            self._screen.shows("poolkeeper queue list", self._poolkeeper("queue", "list"))
         self._views()
 
     def _views(self) -> None:
@@ -121,49 +120,38 @@ class Story:
         if self._broken == "kill":
             self._screen.say("(DEMO_BREAK=kill: no worker is killed.)")
             return
-        found = self._victim()
-        if found is None:
+        victim = self._victim()
+        if victim is None:
             self._screen.say("No worker was in the middle of a later step within 20 s, so none is killed.")
             return
-        pod, pid, task, step, pods = found
+        kill.kill(victim.pid)
         self._screen.say(
-            f"Pod {pod} (one of {pods}) is in step {STEPS.index(step) + 1} ({step}) of task …{task[-8:]}. "
-            f"Its process has pid {pid} on this machine: SIGKILL, from outside of the pod, no time to say goodbye."
+            f"Pod {victim.pod}, one of {victim.busy_pods} that work, was in the middle of step "
+            f"{STEPS.index(victim.step) + 1} ({victim.step}) of task …{victim.task[-8:]}. Its process, pid {victim.pid} "
+            "on this machine, got a SIGKILL from outside of the pod: no time to say goodbye."
         )
 
-    def _victim(self) -> tuple[str, int, str, str, int] | None:
-        """Kill a worker that is in the middle of a step that is not the first, and say which."""
+    def _victim(self) -> kill.Victim | None:
+        """A worker that is in the middle of a step that is not the first, while another one works too."""
         end = time.monotonic() + 20
+        cluster = str(self._scene.api("/api/v1/namespaces/kube-system")["metadata"]["uid"])
         with connect(self._scene.owner_dsn) as conn:
             while time.monotonic() < end:
-                for call in in_flight(self._scene.model_log):
-                    if call["step"] == STEPS[0] or call["at"] + call["seconds"] - time.time() < LEFT:
-                        continue
-                    pools = run(conn, calls.stats(cluster=self._cluster())).pools
-                    pods = [each for pool in pools for each in pool.sessions if each.busy]
-                    session = holder(conn, call["task"])
-                    pod = next((each for each in pods if each.session_id == session), None)
-                    if pod is None or pod.pod_uid is None or pod.pod_name is None or len(pods) < 2:
-                        continue
-                    pid = kill.worker_process(pod.pod_uid)
-                    kill.kill(pid)
-                    return pod.pod_name, pid, call["task"], call["step"], len(pods)
+                if victim := kill.in_the_middle(conn, cluster, self._scene.model_log, first=STEPS[0]):
+                    return victim
                 time.sleep(0.05)
         return None
-
-    def _cluster(self) -> str:
-        return str(self._scene.api("/api/v1/namespaces/kube-system")["metadata"]["uid"])
 
     def _poison(self) -> None:
         if self._broken == "poison":
             self._screen.say("(DEMO_BREAK=poison: no poison task is submitted.)")
             return
         with Client(dsn=self._scene.dsn("submitter")) as client:
-            client.submit(QUEUE, "agent.poison", {}, key=POISON)
+            client.submit(QUEUE, "agent.poison", {}, key=POISON, priority=9)
         self._submitted += 1
         self._screen.say(
-            "And a poison task, which ends any process that runs it. What it took down with it runs alone from now on, "
-            "in a process of its own, so that blame is exact; after 5 deliveries it is a dead letter."
+            "And a poison task, of the highest priority, which ends any process that runs it. What it took down with it runs alone from now on, "
+            f"in a process of its own, so that blame is exact; after {self._promise.max_deliveries} deliveries it is a dead letter."
         )
 
     def _end_of_burst(self, watch: Watch) -> None:
@@ -199,11 +187,18 @@ class Story:
     def explain(self) -> None:
         """Why each step happened, from the pool itself."""
         self._views()
-        command = ["pool", "explain", NAME, "-n", NAMESPACE]
+        command = ("pool", "explain", NAME, "-n", NAMESPACE)
+        self._screen.shows("poolkeeper " + " ".join(command), self._poolkeeper(*command))
+
+    def _poolkeeper(self, *command: str) -> str:
+        """What the program `poolkeeper` says to a user with a kubeconfig and the submitter's login."""
+        env = os.environ | {
+            "KUBECONFIG": str(self._scene.cluster.kubeconfig),
+            "POOLKEEPER_DSN": self._scene.dsn("submitter"),
+        }
         program = Path(sys.executable).with_name("poolkeeper")
-        env = os.environ | {"KUBECONFIG": str(self._scene.cluster.kubeconfig)}
         done = subprocess.run([program, *command], capture_output=True, text=True, check=False, timeout=30, env=env)
-        self._screen.shows("poolkeeper " + " ".join(command), done.stdout + done.stderr)
+        return done.stdout + done.stderr
 
     def verified(self) -> bool:
         """What the second program says."""
@@ -217,20 +212,6 @@ class Story:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
         self._screen.plain((done.stdout + done.stderr).rstrip())
         return done.returncode == 0
-
-
-def in_flight(log: Path) -> list[dict[str, Any]]:
-    """The calls that the model server is at now, the longest ones first."""
-    entries = [json.loads(line) for line in log.read_text().splitlines()]
-    ended = {entry["call"] for entry in entries if entry["what"] in {"answered", "cut off"}}
-    now = [entry for entry in entries if entry["what"] == "began" and entry["call"] not in ended]
-    return sorted(now, key=lambda entry: -(entry["at"] + entry["seconds"]))
-
-
-def holder(conn: Any, task: str) -> Any:
-    """The session that has the task's lease, as its timeline says."""
-    rows = run(conn, calls.timeline(task))  # type: ignore[arg-type]  # text does as well
-    return rows[-1].session_id if rows and rows[-1].what == "started" else None
 
 
 def _object(kind: str, name: str, **content: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from poolkeeper.durations import parse_duration
 
 from .facts import CallLog, Delivery, Exit, Facts, Promise, Resize, Session, Task
 from .judge import judge
+from .model import RETRY_AFTER
 from .trace import arrivals
 
 HERE = Path(__file__).parent
@@ -38,6 +39,7 @@ def promise() -> Promise:
         steps=STEPS,
         concurrent_calls=spec["quota"]["limits"]["concurrentCalls"],
         max_deliveries=spec["queue"]["maxDeliveries"],
+        retry_after=RETRY_AFTER,
         target_age=parse_duration(spec["pool"]["scaling"]["targetAge"]).total_seconds(),
     )
 
@@ -68,7 +70,7 @@ def collect(dsn: str, kubectl: Kubectl, audit: Path | None, log: Path) -> Facts:
         sessions=tuple(Session(row["id"], row["pod"], row["slots"]) for row in rows["sessions"]),
         decisions=tuple(row["decision"] for row in rows["decisions"]),
         calls=calls.calls,
-        refused=calls.refused,
+        refusals=calls.refusals,
         dead_letter_events=tuple(event["message"] for event in events if "DeadLetter" in event["reason"]),
         replicas=deployment["spec"]["replicas"],
         pods=len(kubectl.get("pods", "-l", f"poolkeeper.dev/pool={NAME}")),
