@@ -1,6 +1,7 @@
 """Q48, P5: planned death costs nothing."""
 
 import signal
+from typing import Any
 
 import psycopg
 
@@ -32,7 +33,7 @@ def test_a_drain_lets_handlers_finish_claims_nothing_more_and_exits_with_0(stage
 
 def test_what_does_not_finish_in_time_is_handed_back_at_its_last_checkpoint(stage: Stage) -> None:
     """Q48, Q26: coroutine, thread and child process; nothing is spent; another worker goes on from the checkpoint."""
-    worker = stage.worker(**SHORT).ready()
+    worker = stage.worker(SHORT).ready()
     steps = stage.submit("t.steps", 3)
     thread, child, coroutine = (stage.submit(kind, "go") for kind in ("t.hold_thread", "t.hold_process", "t.hold"))
     stage.note("saved", steps)
@@ -56,7 +57,7 @@ def test_what_does_not_finish_in_time_is_handed_back_at_its_last_checkpoint(stag
 
 def test_the_operators_mark_stops_claims_until_it_is_taken_back(stage: Stage) -> None:
     """Q48: a marked worker finishes what it has, claims nothing, stays; unmarked it claims again."""
-    worker = stage.worker(POOLKEEPER_POD_NAME="pod-1").ready()
+    worker = stage.worker({"POOLKEEPER_POD_NAME": "pod-1"}).ready()
     task = stage.submit("t.hold", "go")
     stage.note("in", task)
     assert stage.mark(["pod-1"], draining=True) == {"pod-1": 1}
@@ -72,7 +73,7 @@ def test_the_operators_mark_stops_claims_until_it_is_taken_back(stage: Stage) ->
 
 def test_a_worker_told_to_stop_before_it_ever_reached_a_database_exits_with_0(stage: Stage) -> None:
     """Q48, Q49: it waits for the database, and SIGTERM ends the waiting."""
-    worker = stage.worker(POOLKEEPER_DSN="postgresql://nobody@127.0.0.1:1/none")
+    worker = stage.worker({"POOLKEEPER_DSN": "postgresql://nobody@127.0.0.1:1/none"})
     eventually(lambda: "trying again for ever" in worker.log, "the worker says that it waits")
     assert worker.get("/livez")[0] == 200
     assert worker.get("/readyz")[0] == 503
@@ -80,9 +81,9 @@ def test_a_worker_told_to_stop_before_it_ever_reached_a_database_exits_with_0(st
     assert worker.wait() == 0
 
 
-def _report(stage: Stage) -> dict[str, object]:
+def _report(stage: Stage) -> dict[str, Any]:
     with psycopg.connect(stage.dsn) as conn:
         rows = conn.execute("SELECT report FROM poolkeeper.drain_report ORDER BY no").fetchall()
     assert len(rows) == 1
-    report: dict[str, object] = rows[0][0]
+    report: dict[str, Any] = rows[0][0]
     return report

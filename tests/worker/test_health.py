@@ -39,7 +39,7 @@ def test_a_wrong_setting_ends_the_worker_at_once_with_one_line_that_names_it(
     stage: Stage, env: dict[str, str], code: str, words: str
 ) -> None:
     """Contract 2 and 4: exit code 2, no traceback."""
-    worker = stage.worker(**env)
+    worker = stage.worker(env)
     assert worker.wait() == 2
     assert f"error: {code}: " in worker.log
     assert words in worker.log
@@ -50,6 +50,6 @@ def test_a_port_in_use_is_named_with_its_variable(stage: Stage) -> None:
     """Q49: and the remedy."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        worker = stage.worker(POOLKEEPER_HTTP_ADDR=f"127.0.0.1:{port}")
+        worker = stage.worker({"POOLKEEPER_HTTP_ADDR": f"127.0.0.1:{port}"})
         assert worker.wait() == 2
     assert f"POOLKEEPER_HTTP_ADDR 127.0.0.1:{port} cannot be used" in worker.log

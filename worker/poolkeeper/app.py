@@ -20,7 +20,7 @@ from poolkeeper.errors import Misconfigured
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-TASK_TYPE = re.compile(r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$")
+TASK_TYPE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 MAX_TASK_TYPE = 100
 
 Isolation = Literal["process"]
@@ -101,7 +101,7 @@ class Poolkeeper:
 
 
 def _check_type(name: str) -> None:
-    if len(name) > MAX_TASK_TYPE or not TASK_TYPE.match(name):
+    if len(name) > MAX_TASK_TYPE or not TASK_TYPE.fullmatch(name):
         raise ValueError(
             f"task type {name!r} must be words of a-z, 0-9 and _ joined by dots, at most {MAX_TASK_TYPE} characters"
         )

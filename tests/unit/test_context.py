@@ -1,0 +1,102 @@
+"""What a handler sees: Q20, Q39, Q48."""
+
+import asyncio
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from poolkeeper import Context, LeaseLost
+from poolkeeper.codes import Code
+from poolkeeper.context import Stopping
+
+
+class Keeper:
+    """Remembers checkpoints; says whether the lease is certain."""
+
+    def __init__(self) -> None:
+        self.stopping = Stopping()
+        self.is_certain = True
+        self.saved: list[Any] = []
+
+    def certain(self) -> bool:
+        return self.is_certain
+
+    async def save(self, ctx: Context, value: Any) -> bool:
+        return self.save_sync(ctx, value)
+
+    def save_sync(self, ctx: Context, value: Any) -> bool:
+        self.saved.append(value)
+        ctx.checkpoint = value
+        return True
+
+
+def context(keeper: Keeper) -> Context:
+    return Context(keeper, task_id=UUID(int=1), type="a")
+
+
+async def test_a_halted_delivery_raises_at_every_call() -> None:
+    """Q18, Q39: after "canceled" nothing more is written."""
+    keeper = Keeper()
+    ctx = context(keeper)
+    await ctx.save_checkpoint(1)
+    ctx.halt(LeaseLost(Code.CANCELED, "task: canceled"))
+    with pytest.raises(LeaseLost):
+        await ctx.save_checkpoint(2)
+    with pytest.raises(LeaseLost):
+        ctx.raise_if_canceled()
+    assert keeper.saved == [1]
+    assert ctx.checkpoint == 1
+
+
+def test_threads_are_told_when_the_lease_is_uncertain() -> None:
+    """Q20: before anybody knows whether it is lost."""
+    keeper = Keeper()
+    ctx = context(keeper)
+    ctx.save_checkpoint_sync(1)
+    keeper.is_certain = False
+    with pytest.raises(LeaseLost, match="no renewal was answered"):
+        ctx.raise_if_canceled()
+    with pytest.raises(LeaseLost):
+        ctx.save_checkpoint_sync(2)
+    keeper.is_certain = True
+    ctx.raise_if_canceled()
+    assert keeper.saved == [1]
+
+
+async def test_the_sync_face_is_refused_in_the_event_loop() -> None:
+    """It would wait for the loop that it blocks."""
+    with pytest.raises(RuntimeError, match=r"await ctx\.save_checkpoint"):
+        context(Keeper()).save_checkpoint_sync(1)
+
+
+async def test_stopping_is_awaitable_and_testable_from_everywhere() -> None:
+    """Q48: coroutines of any loop and threads hear of it, before and after it is set."""
+    stopping = Stopping()
+    assert not stopping
+    heard: list[str] = []
+
+    async def waits() -> None:
+        await stopping
+        heard.append("coroutine")
+
+    waiting = [asyncio.create_task(waits()) for _ in range(3)]
+    abandoned = asyncio.create_task(stopping.wait())
+    thread = threading.Thread(target=lambda: heard.append("thread") if stopping.wait_sync(30) else None)
+    thread.start()
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    await asyncio.gather(abandoned, return_exceptions=True)
+    threading.Thread(target=stopping.set).start()
+    await asyncio.wait_for(asyncio.gather(*waiting), 30)
+    await asyncio.to_thread(thread.join)
+    assert sorted(heard) == ["coroutine"] * 3 + ["thread"]
+    await stopping.wait()
+    assert stopping.is_set()
+    assert stopping
+
+
+def test_the_token_is_nowhere_to_be_seen() -> None:
+    """Q17: a context has no attribute for it."""
+    assert not [name for name in dir(context(Keeper())) if "token" in name]
