@@ -71,7 +71,13 @@ def urgent(present: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
         return True
     if bool((present.get("deadLetters") or {}).get("total")) != bool((status.get("deadLetters") or {}).get("total")):
         return True
-    return _verdicts(present) != _verdicts(status)
+    return _settled(present) != _settled(status) or _verdicts(present) != _verdicts(status)
+
+
+def _settled(status: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Whether a pool has the pods that were asked for, and whether all are ready: its arriving there is a transition."""
+    pods = status.get("replicas", 0)
+    return pods == (status.get("wanted") or {}).get("applied", 0), pods == status.get("readyReplicas", 0)
 
 
 def _verdicts(status: Mapping[str, Any]) -> set[tuple[str, str, str]]:

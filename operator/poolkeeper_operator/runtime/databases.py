@@ -24,6 +24,7 @@ from poolkeeper_operator.runtime.ticks import Ticks
 log = logging.getLogger(__name__)
 AGAIN = 60.0  # seconds; bounds how long a rotated Secret goes unnoticed
 SOON = 10.0
+CONNECTING = 2.0
 PATIENCE = 3  # failed readings in a row before Ready falls
 
 
@@ -56,6 +57,8 @@ class Databases:
         else:
             conditions = self._judge(namespace, name, spec)
         self._context.judged.add((namespace, name))
+        if self._context.undecided(namespace, name) and manifest.get("status"):
+            return CONNECTING  # just started: what was said of it stands until it was tried
         await self._write(manifest, secret, conditions)
         return SOON if conditions[0].status != "True" else AGAIN
 

@@ -12,7 +12,6 @@ FIELDS = (
     "key",
     "failures",
     "namespace",
-    "name",
     "kind",
     "database",
     "pool",

@@ -110,11 +110,13 @@ def _ready(seen: Seen) -> list[Condition]:
     name = seen.pool["metadata"]["name"]
     if seen.allotment is not None and seen.allotment.share.reason in CLOSED:
         return verdicts.stalled(str(seen.allotment.share.reason), f"no task starts: {seen.allotment.share.sentence}")
-    stuck = next((pod for pod in seen.pods if pod.stuck), None)
+    working = seen.sized.view.sessions if seen.sized and seen.sized.view else {}
+    stuck_pods = [pod for pod in seen.pods if pod.stuck and pod.name not in working]
+    stuck = next(iter(stuck_pods), None)
     wanted = int(seen.deployment["spec"].get("replicas") or 0)
     refusal = cannot_create(seen.deployment) if len(seen.pods) < wanted else ""
     if stuck is not None or refusal:
-        who = f"{sum(bool(pod.stuck) for pod in seen.pods)} of {wanted} pods" if stuck else f"{wanted} pods"
+        who = f"{len(stuck_pods)} of {wanted} pods" if stuck else f"{wanted} pods"
         cause = stuck.stuck if stuck else refusal
         return verdicts.stalled("PodsCannotStart", f'pool "{name}": {who} cannot start: {cause}')
     if seen.link is None:

@@ -70,7 +70,7 @@ class Queues:
             link.wake()
         else:
             await self._announce(manifest, spec, stats, link)
-        return await self._write(manifest, _judge(manifest, spec, applied.policy_version), link, stats)
+        return await self._write(manifest, _judge(manifest, spec, applied.policy_version), link, stats, applied.policy_version)
 
     def _known_database(self, namespace: str, spec: TaskQueueSpec) -> bool:
         return self._context.world.get(DATABASE.kind, namespace, spec.database_ref.name) is not None
@@ -139,7 +139,12 @@ class Queues:
             await link.call(calls.dead_batch_announced(stats.queue_id, batch.number))
 
     async def _write(
-        self, manifest: Mapping[str, Any], verdict: list[Condition], link: Link | None, stats: QueueStats | None
+        self,
+        manifest: Mapping[str, Any],
+        verdict: list[Condition],
+        link: Link | None,
+        stats: QueueStats | None,
+        version: int | None = None,
     ) -> float | None:
         present = manifest.get("status") or {}
         now = self._context.now()
@@ -150,6 +155,8 @@ class Queues:
         if stats is not None:
             conditions.append(_dead_letters(stats))
         figures = _figures(stats) if stats is not None else _last_figures(present)
+        if version is not None:
+            figures["policyVersion"] = version
         status = {
             **figures,
             "observedGeneration": generation,

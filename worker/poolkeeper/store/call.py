@@ -38,7 +38,8 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
     """Execute on a sync connection; raises the errors of ``poolkeeper.errors``."""
     with translated():
         cursor = conn.cursor(row_factory=namedtuple_row)
-        rows = cursor.execute(call.sql, call.params).fetchall()
+        cursor.execute(call.sql, call.params)
+        rows = cursor.fetchall() if cursor.description else []
     return call.read(rows)
 
 
@@ -47,7 +48,7 @@ async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     with translated():
         cursor = conn.cursor(row_factory=namedtuple_row)
         await cursor.execute(call.sql, call.params)
-        rows = await cursor.fetchall()
+        rows = await cursor.fetchall() if cursor.description else []
     return call.read(rows)
 
 

@@ -12,7 +12,7 @@ from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import error
-from poolkeeper.store.call import Call, from_json, many, maybe, one
+from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one
 from poolkeeper.store.rows import (
     Applied,
     Changed,
@@ -56,6 +56,7 @@ __all__ = [
     "end_session",
     "extend",
     "installation",
+    "listen",
     "maintain",
     "mark_sessions",
     "pause",
@@ -202,3 +203,8 @@ def pause(queue: str, paused: bool, *, who: str) -> Call[int]:
 def installation() -> Call[Installation]:
     """Which installation this is, and its schema version."""
     return Call("installation", {}, one(Installation))
+
+
+def listen() -> Call[None]:
+    """Hear of new tasks on this connection: notifications are hints without content, and may be lost with it."""
+    return Call("listen", {}, nothing)

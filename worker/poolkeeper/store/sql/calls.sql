@@ -80,3 +80,6 @@ SELECT * FROM poolkeeper.dead_batch(%(queue_id)s)
 
 -- name: dead_batch_announced
 SELECT poolkeeper.dead_batch_announced(%(queue_id)s, %(number)s) AS value
+
+-- name: listen
+LISTEN poolkeeper
