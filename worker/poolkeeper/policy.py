@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from poolkeeper.durations import Between, Duration, Size, parse_duration, parse_size
@@ -199,7 +199,7 @@ class QueuePolicy(PolicyModel):
     dead_letter: DeadLetter = Field(
         DeadLetter(), description="Who hears of tasks on which automatic recovery has stopped."
     )
-    paused: bool = Field(
+    paused: StrictBool = Field(
         default=False,
         description="True: submit refuses with queue_paused and nothing is claimed; what runs goes on.",
     )

@@ -6,7 +6,7 @@ Guarantees (O4): there is no way to write "unlimited"; nothing less than one is 
 from enum import StrEnum
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from poolkeeper.policy import rule
 from poolkeeper_operator.resources.parts import Conditions, Model, Name, PoolName, Rule, StatusModel, map_list
@@ -79,7 +79,7 @@ class ProviderQuotaSpec(Model):
     """What a provider allows."""
 
     limits: Limits = Field(description="What the provider allows to all its users together.")
-    suspended: bool = Field(
+    suspended: StrictBool = Field(
         default=False, description="True: no pool starts a task that uses the provider; what runs goes on."
     )
     allowed_namespaces: AllowedNamespaces = Field(

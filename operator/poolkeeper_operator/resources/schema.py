@@ -15,6 +15,7 @@ from poolkeeper_operator.resources.kinds import GROUP, VERSION, Kind
 
 Schema = dict[str, Any]
 DROPPED = ("title", "default", "additionalProperties", "$defs", "anyOf", "allOf", "$ref")
+FIRST, LAST = ("description", "type"), ("properties", "items", "additionalProperties")  # for readers of the file
 NAME_RULE = (
     "self.metadata.name.size() <= {length} && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
     "the name must be a DNS label of at most {length} characters (a-z, 0-9 and -, no dots), since names of children are made from it",
@@ -102,7 +103,9 @@ def _structural(node: Schema, defs: dict[str, Schema]) -> Schema:
     """Inline references and drop what a structural schema must not have; what stands nearer to the field wins."""
     node = _resolved(node, defs)
     out = {key: value for key, value in node.items() if key not in DROPPED}
-    if "properties" in node:
+    if out.pop(
+        "properties", None
+    ):  # an empty one is dropped by the server, and each apply would differ from what is stored
         out["properties"] = {name: _structural(child, defs) for name, child in node["properties"].items()}
     elif isinstance(node.get("additionalProperties"), dict):
         out["additionalProperties"] = _structural(node["additionalProperties"], defs)
@@ -110,7 +113,7 @@ def _structural(node: Schema, defs: dict[str, Schema]) -> Schema:
         out["items"] = _structural(node["items"], defs)
     if words := _default_in_words(node):
         out["description"] = f"{out.get('description', '').rstrip()} Default: {words}.".lstrip()
-    return out
+    return {key: out[key] for key in sorted(out, key=lambda key: (key not in FIRST, key in LAST))}
 
 
 def _resolved(node: Schema, defs: dict[str, Schema]) -> Schema:
