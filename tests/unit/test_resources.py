@@ -12,7 +12,6 @@ from click.testing import CliRunner
 from poolkeeper.policy import QueuePolicy
 from poolkeeper_operator.resources import KINDS, DatabaseSpec, ResourceError, TaskQueueSpec, WorkerPoolSpec, read_spec
 from poolkeeper_operator.resources.cli import crds, rendered
-from poolkeeper_operator.resources.podtemplate import Resources
 from poolkeeper_operator.resources.schema import crd
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,18 +187,3 @@ def test_growing_has_no_step_and_shrinking_has_one_unless_told():
 def test_a_slow_tick_does_not_make_readings_stale():
     policy = WorkerPoolSpec.model_validate(POOL).scaling_policy(timedelta(minutes=5))
     assert policy.stale_after > policy.tick
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}),
-        ({"requests": {"memory": "1Gi"}}, {"requests": {"cpu": "100m", "memory": "1Gi"}}),
-        ({"limits": {"memory": "64Mi"}}, {"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}}),
-        ({"limits": {"cpu": "50m"}}, {"requests": {"memory": "128Mi"}, "limits": {"cpu": "50m", "memory": "512Mi"}}),
-        ({"requests": {"cpu": 2}}, {"requests": {"cpu": 2, "memory": "128Mi"}, "limits": {"memory": "512Mi"}}),
-    ],
-)
-def test_resources_have_defaults_that_never_put_a_limit_below_a_request(given, expected):
-    """O6: requests are set."""
-    assert Resources.model_validate(given).as_pod_field() == expected

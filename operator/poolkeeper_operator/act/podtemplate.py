@@ -30,8 +30,9 @@ def build_id(spec: WorkerPoolSpec, database: DatabaseSpec) -> str:
     """The hash of what the user decides about the pods; it changes only when the user changes that."""
     user = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     user = {key: value for key, value in user.items() if key not in _NOT_IN_TEMPLATE}
-    if "drain" in user:  # the bounds of the grace ride along with the next build, they do not make one
-        user["drain"] = {key: user["drain"][key] for key in ("preStop", "handBackMargin") if key in user["drain"]}
+    # The bounds of the grace ride along with the next build, they do not make one.
+    drain = {key: value for key, value in user.pop("drain", {}).items() if key in {"preStop", "handBackMargin"}}
+    user |= {"drain": drain} if drain else {}
     secrets = [ref and [ref.name, ref.key] for ref in (database.dsn_secret_ref, database.direct_secret_ref)]
     return digest([user, secrets], 8)
 

@@ -102,25 +102,12 @@ class Resources(Model):
     """Requests and limits of the container."""
 
     requests: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(
-        {}, description="What a pod is promised. Default: cpu 100m, and memory 128Mi where no memory limit is given."
+        {},
+        description="What a pod is promised. Default: the limit that you set, else cpu 100m and memory 128Mi.",
     )
     limits: Annotated[dict[str, Quantity], Field(max_length=20)] = Field(
-        {}, description="What a pod may not exceed. Default: memory 512Mi where no memory is given at all."
+        {}, description="What a pod may not exceed. Default: memory 512Mi, unless you request memory and set no limit."
     )
-
-    def as_pod_field(self) -> dict[str, dict[str, int | str]]:
-        """With the defaults, chosen so that a limit is never below its request."""
-        requests: dict[str, int | str] = {"cpu": "100m"} if "cpu" not in self.limits else {}
-        limits = dict(self.limits)
-        if "memory" not in self.limits:
-            requests["memory"] = "128Mi"
-            if "memory" not in self.requests:
-                limits["memory"] = "512Mi"
-        return (
-            {"requests": requests | self.requests, "limits": limits}
-            if limits
-            else {"requests": requests | self.requests}
-        )
 
 
 class PodTemplate(Model):
