@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tarfile
+import time
 from pathlib import Path
 
 from lab import cache
@@ -22,6 +23,7 @@ WORKER = "localhost/poolkeeper-worker:dev"
 OPERATOR = "localhost/poolkeeper-operator:dev"
 _BASE = "localhost/poolkeeper-base:dev"
 _KEPT = 3  # archives per image: other checkouts may be at other commits
+_IN_USE = 1800.0  # seconds in which whoever asked for an archive has loaded it
 
 
 def build_images(say: cache.Say = tell) -> list[Path]:
@@ -105,7 +107,8 @@ def _keep(tag: str, archive: Path) -> None:
     archive.touch()
     known = sorted(_folder().glob(f"{_slug(tag)}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in known[_KEPT:]:
-        old.unlink(missing_ok=True)
+        if time.time() - old.stat().st_mtime > _IN_USE:
+            old.unlink(missing_ok=True)
 
 
 def _slug(tag: str) -> str:
