@@ -6,6 +6,7 @@ beyond loopback and the cluster's own bridge. Does not survive a reboot, and is 
 """
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ from lab.process import Process
 from lab.state import Facts, State
 from lab.teardown import lock_of, one_node_at_a_time, take_down, take_down_orphans
 
+_KEPT_LOGS = 4
 NO_NODE = "pods are accepted but never run; no containers, probes, exit codes, grace periods, image or Helm tests"
 
 
@@ -66,8 +68,9 @@ class LocalCluster(OurCluster):
             with one_node_at_a_time(self._say, wanted=node):
                 try:
                     self._bring_up(programs, node=node, audit=audit, images=images)
-                except BaseException:
-                    self._say(f"not up; its logs are kept in {self._keep_logs()}")
+                except BaseException as error:
+                    if isinstance(error, Exception):  # not when it was told to stop
+                        self._say(f"not up; its logs are kept in {self._keep_logs()}")
                     self._take_down()
                     raise
         return self
@@ -137,6 +140,8 @@ class LocalCluster(OurCluster):
     def _keep_logs(self) -> Path:
         kept = cache.folder() / "logs" / f"{self._state.root.name}-{os.getpid()}"
         kept.parent.mkdir(exist_ok=True)
+        for old in sorted(kept.parent.iterdir(), key=lambda folder: folder.stat().st_mtime)[:-_KEPT_LOGS]:
+            shutil.rmtree(old, ignore_errors=True)
         with suppress(OSError):
             self._state.logs.rename(kept)
         return kept
