@@ -1,0 +1,212 @@
+"""Each field of a queue's policy, written as a user writes it, changes what the store does (Q7, Q9, Q12, Q26, Q28, Q30).
+
+The same steps under two values of one field, everything else at its default, with two outcomes.
+"""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from poolkeeper.policy import read_policy
+from poolkeeper.store import calls, run
+from store.scene import Scene, Worker, seconds
+
+
+def policy(scene: Scene, spec: dict[str, Any]) -> None:
+    """Apply what stands in a TaskQueue's spec."""
+    stored = read_policy(spec, what="queue q").to_store()
+    applied = scene.ask("operator", calls.apply_policy("local", "default", "default", "q", stored, who="test"))
+    assert applied.code is None
+
+
+def deliveries_until_dead(scene: Scene, worker: Worker) -> int:
+    """How many failing deliveries a task gets."""
+    task_id, count = scene.submit(), 0
+    while scene.state(task_id) != "dead" and count < 50:
+        scene.advance(3600)
+        worker.renew()
+        for delivery in worker.claim():
+            count += 1
+            worker.fail(delivery)
+    return count
+
+
+def delay_after_failures(scene: Scene, failures: int) -> float:
+    """The longest of many delays after so many failures (full jitter: the bound is what counts)."""
+    longest = 0.0
+    for _ in range(40):
+        worker, task_id = scene.worker(), scene.submit()
+        for _ in range(failures):
+            scene.advance(4000)
+            worker.renew()
+            worker.fail(worker.take())
+        due = scene.value("SELECT due_at - poolkeeper.clock() FROM poolkeeper.later WHERE task_id = %s", task_id)
+        longest = max(longest, due.total_seconds())
+        scene.ask("person", calls.cancel(task_id, who="test", why="measured"))
+    return longest
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_max_deliveries(scene: Scene, bound: int) -> None:
+    policy(scene, {"maxDeliveries": bound})
+    assert deliveries_until_dead(scene, scene.worker()) == bound
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_max_hand_backs(scene: Scene, bound: int) -> None:
+    """Q26: up to the bound a hand-back returns the delivery; beyond it each one is spent."""
+    policy(scene, {"maxHandBacks": bound, "maxDeliveries": 1})
+    worker, task_id, count = scene.worker(), scene.submit(), 0
+    while scene.state(task_id) != "dead" and count < 20:
+        worker.settle(worker.take(), "handed_back")
+        count += 1
+    assert count == bound + 1
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_max_snoozes(scene: Scene, bound: int) -> None:
+    policy(scene, {"maxSnoozes": bound})
+    worker, task_id, count = scene.worker(), scene.submit(), 0
+    while scene.state(task_id) != "dead" and count < 20:
+        scene.advance(10)
+        worker.renew()
+        worker.settle(worker.take(), "snoozed", retry_after=seconds(1))
+        count += 1
+    assert count == bound + 1
+
+
+@pytest.mark.parametrize(("length", "state"), [("5s", "ready"), ("1h", "running")])
+def test_visibility_timeout(scene: Scene, length: str, state: str) -> None:
+    """Q17: a worker silent for longer has lost its tasks."""
+    policy(scene, {"visibilityTimeout": length})
+    worker, task_id = scene.worker(), scene.submit()
+    worker.take()
+    scene.advance(60)
+    scene.sweep()
+    assert scene.state(task_id) == state
+
+
+@pytest.mark.parametrize(("length", "count"), [("10s", 0), ("1h", 1)])
+def test_max_age(scene: Scene, length: str, count: int) -> None:
+    policy(scene, {"maxAge": length})
+    scene.submit()
+    scene.advance(60)
+    assert len(scene.worker().claim()) == count
+
+
+@pytest.mark.parametrize(("types", "code"), [([], None), (["a.b"], None), (["x.y"], "unknown_type")])
+def test_task_types(scene: Scene, types: list[str], code: str | None) -> None:
+    policy(scene, {"taskTypes": types})
+    assert scene.verdict("a.b").code == code
+
+
+@pytest.mark.parametrize(("how", "heard"), [("Notify", 1), ("Poll", 0)])
+def test_wake_up(scene: Scene, how: str, heard: int) -> None:
+    """Q15: with Poll a submit sends no notification."""
+    policy(scene, {"wakeUp": how})
+    listener = scene.connect("worker")
+    listener.execute("LISTEN poolkeeper")
+    scene.submit()
+    assert len(list(listener.notifies(timeout=0.3, stop_after=1))) == heard
+
+
+def test_backoff_initial(scene: Scene) -> None:
+    policy(scene, {"backoff": {"initial": "100s", "max": "1h"}})
+    assert 10 < delay_after_failures(scene, 1) <= 100
+
+
+def test_backoff_max(scene: Scene) -> None:
+    policy(scene, {"backoff": {"initial": "100s", "max": "150s", "factorPercent": 1000}})
+    assert 100 < delay_after_failures(scene, 2) <= 150
+
+
+@pytest.mark.parametrize(("factor", "bound"), [(100, 100), (1000, 1000)])
+def test_backoff_factor(scene: Scene, factor: int, bound: int) -> None:
+    policy(scene, {"backoff": {"initial": "100s", "max": "1h", "factorPercent": factor}})
+    longest = delay_after_failures(scene, 2)
+    assert bound / 10 < longest <= bound
+
+
+@pytest.mark.parametrize(("length", "states"), [("10s", {"dead"}), ("1h", {"ready", "scheduled"})])
+def test_backoff_max_elapsed(scene: Scene, length: str, states: set[str]) -> None:
+    policy(scene, {"backoff": {"maxElapsed": length}})
+    task_id = scene.submit()
+    scene.advance(60)
+    worker = scene.worker()
+    worker.fail(worker.take())
+    assert scene.state(task_id) in states
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "asked", "given"), [("min", 2, 0, 2), ("max", 6, 9, 6), ("default", 5, None, 5)]
+)
+def test_priority_range(scene: Scene, field: str, value: int, asked: int | None, given: int) -> None:
+    policy(scene, {"priority": {field: value}})
+    view = scene.ask("reader", calls.task(scene.submit(priority=asked)))
+    assert view is not None
+    assert view.priority == given
+
+
+@pytest.mark.parametrize(("every", "first"), [("10s", "old and low"), ("168h", "new and high")])
+def test_priority_age_every(scene: Scene, every: str, first: str) -> None:
+    policy(scene, {"priority": {"ageEvery": every}})
+    names = {scene.submit(priority=0): "old and low"}
+    scene.advance(120)
+    names[scene.submit(priority=9)] = "new and high"
+    assert names[scene.worker().take().task_id] == first
+
+
+@pytest.mark.parametrize(("size", "code"), [("10", "payload_too_large"), ("1Ki", None)])
+def test_admission_max_payload_size(scene: Scene, size: str, code: str | None) -> None:
+    policy(scene, {"admission": {"maxPayloadSize": size}})
+    assert scene.verdict(payload="x" * 100).code == code
+
+
+@pytest.mark.parametrize(("bound", "running"), [(None, 8), (3, 3)])
+def test_concurrency_max(scene: Scene, bound: int | None, running: int) -> None:
+    """Q12: two workers claim at will; together they run no more."""
+    policy(scene, {"concurrency": {} if bound is None else {"max": bound}})
+    scene.submit_many(8)
+    claimed = [len(scene.worker(pool=f"local/{n}").claim(5)) for n in "ab"]
+    assert sum(claimed) == running
+
+
+@pytest.mark.parametrize(("size", "code"), [("10", "checkpoint_too_large"), ("1Ki", None)])
+def test_checkpoint_max_size(scene: Scene, size: str, code: str | None) -> None:
+    policy(scene, {"checkpoint": {"maxSize": size}})
+    worker, _ = scene.worker(), scene.submit()
+    delivery = worker.take()
+    saved = run(worker.conn, calls.checkpoint(delivery.task_id, delivery.token, "x" * 100, sequence=1))
+    assert saved.code == code
+
+
+def test_dead_letter_owner_and_runbook(scene: Scene) -> None:
+    """Q29: who looks at a dead letter sees whose it is and what to do."""
+    policy(
+        scene, {"maxDeliveries": 1, "deadLetter": {"owner": "team-a", "runbookURL": "https://runbooks.example.com/a"}}
+    )
+    worker, _ = scene.worker(), scene.submit()
+    worker.fail(worker.take())
+    (letter,) = scene.ask("person", calls.dead_letters())
+    assert (letter.owner, letter.runbook) == ("team-a", "https://runbooks.example.com/a")
+
+
+@pytest.mark.parametrize(("paused", "code", "count"), [(True, "queue_paused", 0), (False, None, 2)])
+def test_paused(scene: Scene, paused: bool, code: str | None, count: int) -> None:
+    """Q7, Q12: a paused queue takes nothing and gives nothing."""
+    scene.submit()
+    policy(scene, {"paused": paused})
+    assert scene.verdict().code == code
+    assert len(scene.worker().claim(5)) == count
+
+
+def test_a_policy_is_stored_whole(scene: Scene) -> None:
+    """What the operator applies is what the store keeps: applied again it is no change."""
+    stored = read_policy({"maxAge": "24h", "concurrency": {"max": 7}, "taskTypes": ["a.b"]}, what="q").to_store()
+    first = scene.ask("operator", calls.apply_policy("local", "default", "default", "q", stored, who="test"))
+    again = scene.ask("operator", calls.apply_policy("local", "default", "default", "q", stored, who="test"))
+    assert (first.changed, again.changed) == (True, False)
+    assert json.loads(json.dumps(stored)) == stored
+    assert not any(isinstance(v, float) and math.isnan(v) for v in stored.values())
