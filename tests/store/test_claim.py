@@ -51,8 +51,8 @@ def test_two_sessions_never_get_the_same_task(scene: Scene) -> None:
     """P2: also while the first one's claim is not committed; the second takes others without waiting."""
     scene.submit_many(6)
     first = scene.worker(conn=scene.connect("worker", autocommit=False))
-    second = scene.worker()
     first.conn.commit()
+    second = scene.worker()
     a = {c.task_id for c in first.claim(3)}
     b = {c.task_id for c in second.claim(5)}
     first.conn.commit()

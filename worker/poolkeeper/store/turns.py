@@ -71,13 +71,13 @@ def turn(
             if row.kind == "claimed":
                 claimed.append(Claimed._make(row[_CLAIMED]))
             elif row.kind == "settled":
-                told[row.task_id] = SettleVerdict(row.task_id, row.code, row.state)
+                told[row.delivery] = SettleVerdict(row.task_id, row.code, row.state)
             elif row.kind == "refused":
                 refused[row.task_id] = row.code
             else:
                 session.cursor.update(row.extra.get("cursor", {}))
                 note = row.extra
-        verdicts = [told.get(s.task_id) or SettleVerdict(s.task_id, None, "succeeded") for s in settles]
+        verdicts = [told.get(n) or SettleVerdict(s.task_id, None, "succeeded") for n, s in enumerate(settles, 1)]
         return TurnAnswer(
             verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"])), refused
         )

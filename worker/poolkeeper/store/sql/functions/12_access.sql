@@ -37,7 +37,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.demand_durable() RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
 END $$;
@@ -65,6 +65,7 @@ AS $$
 DECLARE
     _row poolkeeper.session;
 BEGIN
+    PERFORM poolkeeper.caller();  -- a login whose row is gone has lost its sessions as well
     SELECT s.* INTO _row FROM poolkeeper.session AS s
     WHERE s.id = _session AND s.secret_hash = poolkeeper.token_hash(_secret) AND s.role = session_user;
     IF NOT FOUND THEN

@@ -29,7 +29,8 @@ AS $$
 $$;
 
 -- Takes the idempotency keys of the candidates, in order. A candidate whose key is known gets the first task (existing)
--- or key_conflict; whose key another transaction holds for longer than 5 s gets key_in_flight.
+-- or key_conflict; whose key another transaction holds for longer than 5 s gets key_in_flight. One that was refused
+-- takes no key, but a repeat of what had been accepted gets the first task all the same.
 CREATE OR REPLACE FUNCTION poolkeeper.take_keys(_queue_id integer, _rows poolkeeper.candidate[], _now timestamptz)
 RETURNS poolkeeper.candidate[]
 LANGUAGE plpgsql
@@ -40,10 +41,18 @@ DECLARE
     _wait   text := current_setting('lock_timeout');
     _digest bytea;
 BEGIN
+    FOR _one IN
+        SELECT r.ordinal, k.task_id FROM unnest(_rows) AS r
+        JOIN poolkeeper.task_key AS k ON k.tenant = r.tenant AND k.queue_id = _queue_id AND k.key = r.key
+        WHERE r.code IS NOT NULL AND r.code <> 'role_not_allowed' AND k.digest = poolkeeper.payload_digest(r.payload)
+    LOOP
+        _rows[_one.ordinal].code := NULL;
+        _rows[_one.ordinal].existing := _one.task_id;
+    END LOOP;
     PERFORM set_config('lock_timeout', '5s', true);
     FOR _one IN
         SELECT r.ordinal, r.id, r.tenant, r.key, r.payload
-        FROM unnest(_rows) AS r WHERE r.key IS NOT NULL AND r.code IS NULL
+        FROM unnest(_rows) AS r WHERE r.key IS NOT NULL AND r.code IS NULL AND r.existing IS NULL
         ORDER BY r.tenant COLLATE "C", r.key COLLATE "C", r.ordinal
     LOOP
         _digest := poolkeeper.payload_digest(_one.payload);

@@ -28,12 +28,12 @@ CREATE OR REPLACE FUNCTION poolkeeper.what_follows(
 LANGUAGE sql IMMUTABLE
 AS $$
     WITH back AS (
-        SELECT _outcome = 'snoozed' OR _outcome = 'returned'
-            OR (_outcome = 'handed_back' AND (_lease).hand_backs < (_queue).max_hand_backs) AS give
+        SELECT _outcome = 'snoozed'
+            OR (_outcome IN ('returned', 'handed_back') AND (_lease).hand_backs < (_queue).max_hand_backs) AS give
     ), bound AS (
         SELECT b.give, CASE
             WHEN _outcome = 'snoozed' AND (_lease).snoozes >= (_queue).max_snoozes THEN 'snoozes_exhausted'
-            WHEN _outcome IN ('failed', 'expired', 'handed_back') AND NOT b.give AND (_lease).spent >= _max_deliveries THEN 'deliveries_exhausted'
+            WHEN _outcome IN ('failed', 'expired', 'returned', 'handed_back') AND NOT b.give AND (_lease).spent >= _max_deliveries THEN 'deliveries_exhausted'
             WHEN _outcome = 'failed' AND _now - _run_at > (_queue).backoff_max_elapsed THEN 'failures_exhausted'
             WHEN _outcome IN ('failed', 'expired', 'handed_back', 'snoozed', 'returned') AND (_lease).expires_at <= _now THEN 'max_age'
             WHEN _outcome = 'dead' THEN 'permanent_error'
@@ -53,31 +53,38 @@ AS $$
 $$;
 
 -- Ends deliveries: removes leases whose token fits, writes each one's delivery row, and puts the task where the rule
--- says. Returns what it did; an ending without its row here did not fit.
+-- says. Returns what it did; an ending without its row here did not fit. What never started cannot have failed. A token
+-- beside the id of another's task finds no ending, and NULL is an outcome that the history refuses.
 CREATE OR REPLACE FUNCTION poolkeeper.end_deliveries(_endings poolkeeper.ending[], _now timestamptz)
-RETURNS TABLE (task_id uuid, state text)
+RETURNS TABLE (task_id uuid, token_hash bytea, state text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     _ids    uuid[] := ARRAY(SELECT e.task_id FROM unnest(_endings) AS e ORDER BY e.task_id);
     _hashes bytea[] := ARRAY(SELECT e.token_hash FROM unnest(_endings) AS e);
+    _gentle bytea[] := ARRAY(SELECT e.token_hash FROM unnest(_endings) AS e WHERE e.outcome IN ('returned', 'handed_back', 'canceled', 'expired'));
 BEGIN
     RETURN QUERY
     WITH gone AS (
         DELETE FROM poolkeeper.lease AS l
-        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes)
+        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND (l.started_at IS NOT NULL OR l.token_hash = ANY (_gentle))
         RETURNING l
     ), ended AS MATERIALIZED (
-        SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, f.state, f.reason AS dead_reason, f.give_back,
+        SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, f.reason AS dead_reason, f.give_back,
+               CASE WHEN f.state = 'scheduled' AND e.reason = 'process_died' THEN 'ready' ELSE f.state END AS state,
                q.backoff_initial, q.backoff_max, q.backoff_factor, s.info ->> 'build' AS build,
                (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL) OR e.reason = 'process_died' AS blamed
         FROM gone AS g
-        JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = (g.l).task_id
+        LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = (g.l).task_id AND e.token_hash = (g.l).token_hash
         CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.queue AS k WHERE k.id = (g.l).queue_id OFFSET 0) AS q
         CROSS JOIN LATERAL (SELECT k.max_deliveries, k.run_at FROM poolkeeper.task AS k WHERE k.id = (g.l).task_id OFFSET 0) AS t
         LEFT JOIN LATERAL (SELECT k.info FROM poolkeeper.session AS k WHERE k.id = (g.l).session_id OFFSET 0) AS s ON true
-        CROSS JOIN LATERAL poolkeeper.what_follows(e.outcome, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), t.run_at, _now) AS f
+        -- a requeue begins a new budget of elapsed time as well (Q29)
+        CROSS JOIN LATERAL (SELECT greatest(t.run_at, CASE WHEN e.outcome = 'failed' AND q.backoff_max_elapsed IS NOT NULL THEN (
+                                SELECT max(v.at) FROM poolkeeper.event AS v
+                                WHERE v.retention = 0 AND v.task_id = (g.l).task_id AND v.kind = 'requeued') END) AS since OFFSET 0) AS b
+        CROSS JOIN LATERAL poolkeeper.what_follows(e.outcome, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), b.since, _now) AS f
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, reason, error_class, error, build, suspect, token_hash, state_version, result)
@@ -91,7 +98,7 @@ BEGIN
                                      spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason, error_class, error, build)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome IN ('failed', 'dead'))::integer, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome = 'handed_back')::integer, d.snoozes + (d.outcome = 'snoozed')::integer, d.waits,
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes + (d.outcome = 'snoozed')::integer, d.waits,
                _now, d.dead_reason, coalesce(d.error_class, d.reason), d.error, d.build
         FROM ended AS d WHERE d.state = 'dead'
     ), to_later AS (
@@ -101,22 +108,24 @@ BEGIN
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries, d.hand_backs,
                d.snoozes + (d.outcome = 'snoozed')::integer, d.waits, w.due_at, CASE WHEN d.state = 'waiting' THEN 'timer' END
         FROM ended AS d
-        CROSS JOIN LATERAL (SELECT _now + coalesce(make_interval(secs => least(greatest(d.retry_after, 0), 31536000)),
-                                                   poolkeeper.backoff(d.backoff_initial, d.backoff_max, d.backoff_factor, d.failures + 1)) AS due_at) AS w
-        WHERE d.state IN ('scheduled', 'waiting') AND NOT d.blamed
+        -- (greatest and least skip NULL, so the absence of a wish is asked for itself)
+        CROSS JOIN LATERAL (SELECT _now + CASE WHEN d.retry_after IS NULL
+                                THEN poolkeeper.backoff(d.backoff_initial, d.backoff_max, d.backoff_factor, d.failures + 1)
+                                ELSE make_interval(secs => least(greatest(d.retry_after, 0), 31536000)) END AS due_at) AS w
+        WHERE d.state IN ('scheduled', 'waiting')
     ), to_ready AS (
         INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
-               d.spent - d.give_back::integer, d.failures, d.expiries, d.hand_backs + (d.outcome = 'handed_back')::integer, d.snoozes, d.waits
+               d.spent - d.give_back::integer, d.failures, d.expiries, d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits
         FROM ended AS d WHERE d.state = 'ready' AND NOT d.blamed AND NOT d.suspect
     ), to_suspect AS (  -- after a death the next delivery runs alone (Q27); a suspect that ends otherwise is one no more
         INSERT INTO poolkeeper.suspect (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
                                         spent, failures, expiries, hand_backs, snoozes, waits)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, _now, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome = 'handed_back')::integer, d.snoozes, d.waits
-        FROM ended AS d WHERE d.state IN ('ready', 'scheduled') AND (d.blamed OR (d.suspect AND d.state = 'ready'))
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits
+        FROM ended AS d WHERE d.state = 'ready' AND (d.blamed OR d.suspect)
     ), counted AS (
         UPDATE poolkeeper.queue_count AS c SET lease_expiries = c.lease_expiries + x.n
         FROM (SELECT d.queue_id, count(*) AS n FROM ended AS d WHERE d.outcome = 'expired' GROUP BY d.queue_id) AS x
@@ -125,48 +134,50 @@ BEGIN
         DELETE FROM poolkeeper.checkpoint AS c
         WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.checkpointed AND d.state IN ('succeeded', 'failed', 'canceled')))
     )
-    SELECT d.task_id, d.state FROM ended AS d;
+    SELECT d.task_id, d.token_hash, d.state FROM ended AS d;
 END $$;
 
--- Why an ending did not fit: the token of an ended delivery is found in its history row (contract 3).
+-- Why an ending did not fit: the token of an ended delivery is found in its history row (contract 3), by the task's id
+-- alone: the id names the partition. To whom the task is foreign, it is not there (Q51).
 CREATE OR REPLACE FUNCTION poolkeeper.why_not(_task_id uuid, _hash bytea) RETURNS text
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _outcome text;
 BEGIN
-    SELECT d.outcome INTO _outcome FROM poolkeeper.delivery AS d WHERE d.task_id = _task_id AND d.token_hash = _hash;
+    SELECT d.outcome INTO _outcome FROM poolkeeper.delivery AS d
+    WHERE d.retention = 0 AND d.task_id = _task_id AND d.token_hash = _hash;
     IF FOUND THEN
         RETURN CASE _outcome WHEN 'expired' THEN 'lease_expired' WHEN 'returned' THEN 'lease_expired' WHEN 'canceled' THEN 'canceled' ELSE 'already_done' END;
     END IF;
-    RETURN CASE WHEN EXISTS (SELECT FROM poolkeeper.task AS t WHERE t.id = _task_id) THEN 'stale_token' ELSE 'unknown_task' END;
+    RETURN CASE WHEN (poolkeeper.visible_task(_task_id)).id IS NOT NULL THEN 'stale_token' ELSE 'unknown_task' END;
 END $$;
 
 -- The commonest arrow, running -> succeeded, without the lookups that the others need: success needs no policy, and
--- wins over a cancel that was only requested (Q39). Answers the tasks whose token fitted.
-CREATE OR REPLACE FUNCTION poolkeeper.succeed(_endings poolkeeper.ending[], _session poolkeeper.session, _now timestamptz) RETURNS uuid[]
+-- wins over a cancel that was only requested (Q39). Answers the tokens that fitted, as their hashes.
+CREATE OR REPLACE FUNCTION poolkeeper.succeed(_endings poolkeeper.ending[], _session poolkeeper.session, _now timestamptz) RETURNS bytea[]
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _ids    uuid[] := ARRAY(SELECT e.task_id FROM unnest(_endings) AS e ORDER BY e.task_id);
     _hashes bytea[] := ARRAY(SELECT e.token_hash FROM unnest(_endings) AS e);
     _build  text := (_session).info ->> 'build';
-    _done   uuid[];
+    _done   bytea[];
     _marked uuid[];
 BEGIN
     WITH gone AS (
         DELETE FROM poolkeeper.lease AS l
-        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes)
+        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NOT NULL
         RETURNING l.task_id, l.delivery, l.queue_id, l.pool_id, l.session_id, l.ready_at, l.claimed_at, l.started_at, l.suspect,
                   l.token_hash, l.state_version, l.checkpointed
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, build, suspect, token_hash, state_version, result)
         SELECT g.task_id, g.delivery, g.queue_id, g.pool_id, g.session_id, g.ready_at, g.claimed_at, g.started_at, _now,
-               'succeeded', 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
-        FROM gone AS g JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id
+               e.outcome, 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
+        FROM gone AS g LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id AND e.token_hash = g.token_hash
     )
-    SELECT array_agg(g.task_id), array_agg(g.task_id) FILTER (WHERE g.checkpointed) INTO _done, _marked FROM gone AS g;
+    SELECT array_agg(g.token_hash), array_agg(g.task_id) FILTER (WHERE g.checkpointed) INTO _done, _marked FROM gone AS g;
     IF _marked IS NOT NULL THEN  -- the cursor of a task that ended for good is of no use to anybody
         DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_marked);
     END IF;
@@ -174,13 +185,17 @@ BEGIN
 END $$;
 
 -- Settles what a worker wants settled: [{t task, k token, o outcome, r result, c error class, e error, a seconds to wait,
--- u true: user code never started}]. Answers a row for each that did not simply succeed: no row means succeeded.
+-- u true: user code never started}]. Answers a row for each that did not simply succeed, with its place in the array as
+-- the number of the delivery: no row means succeeded. The same settle twice is one.
 CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _session poolkeeper.session, _now timestamptz) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _endings poolkeeper.ending[] := ARRAY(
-        SELECT ROW(x.t, sha256(convert_to(x.k, 'UTF8')), CASE WHEN x.u AND x.o = 'handed_back' THEN 'returned' ELSE x.o END,
+        SELECT DISTINCT ON (x.t, x.k)
+               ROW(x.t, sha256(convert_to(x.k, 'UTF8')),
+                   CASE WHEN x.u AND x.o = 'handed_back' THEN 'returned'
+                        WHEN x.o IN ('succeeded', 'failed', 'rejected', 'dead', 'snoozed', 'handed_back', 'canceled') THEN x.o END,
                    CASE x.o WHEN 'succeeded' THEN NULL WHEN 'rejected' THEN 'rejected' WHEN 'dead' THEN 'permanent_error'
                             WHEN 'snoozed' THEN 'snoozed' WHEN 'handed_back' THEN 'drain' WHEN 'canceled' THEN 'canceled_by'
                             ELSE CASE WHEN x.c = 'process_died' THEN 'process_died' WHEN x.a IS NOT NULL THEN 'retry_after' ELSE 'handler_error' END
@@ -188,7 +203,7 @@ DECLARE
         FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean));
     _good    poolkeeper.ending[] := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome = 'succeeded');
     _other   poolkeeper.ending[];
-    _done    uuid[];
+    _done    bytea[];
 BEGIN
     IF cardinality(_good) > 0 THEN
         _done := poolkeeper.succeed(_good, _session, _now);
@@ -196,12 +211,17 @@ BEGIN
     IF cardinality(_good) = cardinality(_endings) AND cardinality(_done) = cardinality(_good) THEN
         RETURN;
     END IF;
-    _other := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome <> 'succeeded');
+    _other := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome IS DISTINCT FROM 'succeeded');
     RETURN QUERY
-    WITH ended AS MATERIALIZED (SELECT d.task_id, d.state FROM poolkeeper.end_deliveries(_other, _now) AS d)
-    SELECT 'settled', CASE WHEN d.task_id IS NULL THEN poolkeeper.why_not(e.task_id, e.token_hash) END, d.state, e.task_id,
-           NULL::text, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
+    WITH asked AS MATERIALIZED (
+        SELECT x.ordinality::integer AS place, x.t, sha256(convert_to(x.k, 'UTF8')) AS hash
+        FROM ROWS FROM (jsonb_to_recordset(_settles) AS (t uuid, k text)) WITH ORDINALITY AS x
+    ), ended AS MATERIALIZED (
+        SELECT d.task_id, d.token_hash, d.state FROM poolkeeper.end_deliveries(_other, _now) AS d
+    )
+    SELECT 'settled', CASE WHEN d.task_id IS NULL THEN poolkeeper.why_not(a.t, a.hash) END, d.state, a.t,
+           NULL::text, a.place, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
            NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
-    FROM unnest(_endings) AS e LEFT JOIN ended AS d ON d.task_id = e.task_id
-    WHERE NOT (e.outcome = 'succeeded' AND coalesce(e.task_id = ANY (_done), false));
+    FROM asked AS a LEFT JOIN ended AS d ON d.task_id = a.t AND d.token_hash = a.hash
+    WHERE NOT coalesce(a.hash = ANY (_done), false);
 END $$;

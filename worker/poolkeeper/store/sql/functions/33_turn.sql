@@ -1,7 +1,8 @@
 -- One round trip of a worker: settle these, claim more (contract 20). Composes the arrows, adds no rule.
 --
 -- Lock order: limiters (queue, pool) first, each SKIP LOCKED, so that a busy one is passed over and nothing waits;
--- then leases of the settles; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
+-- then leases of the settles; then what the sweep finds, after the settles, so that it takes nothing away from them
+-- (Q19) and nothing is waited for with the sweep's rows in hand; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
 -- next, so no plan may depend on their statistics; sequential scans are switched off for the function and below.
 
 -- Takes the isolation turn of the pool for this session, if nobody alive has it (Q27). True: it is ours.
@@ -29,8 +30,20 @@ BEGIN
     RETURN true;
 END $$;
 
--- Arrow: ready (suspect) -> running, alone. Claims one suspect for a session that holds nothing else.
-CREATE OR REPLACE FUNCTION poolkeeper.claim_suspect(_session poolkeeper.session, _turn bigint, _now timestamptz)
+-- The first suspect of these queues that this session could run now; the limits of queues as far as looking tells.
+CREATE OR REPLACE FUNCTION poolkeeper.next_suspect(_queues integer[], _type_keys bigint[], _now timestamptz) RETURNS uuid
+LANGUAGE sql VOLATILE
+AS $$
+    SELECT c.task_id FROM poolkeeper.suspect AS c JOIN poolkeeper.queue AS q ON q.id = c.queue_id
+    WHERE c.queue_id = ANY (_queues) AND c.type_key = ANY (_type_keys) AND (c.expires_at IS NULL OR c.expires_at > _now)
+      AND NOT coalesce((SELECT count(*) FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = q.id LIMIT q.concurrency_max) AS x)
+                       >= q.concurrency_max, false)
+    ORDER BY c.seq LIMIT 1 FOR UPDATE OF c SKIP LOCKED
+$$;
+
+-- Arrow: ready (suspect) -> running, alone. Claims one suspect for a session that holds nothing else, from queues whose
+-- limiters, if they have any, are held by this transaction (Q12).
+CREATE OR REPLACE FUNCTION poolkeeper.claim_suspect(_session poolkeeper.session, _queues integer[], _turn bigint, _now timestamptz)
 RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
@@ -38,11 +51,7 @@ BEGIN
     RETURN QUERY
     WITH gone AS (
         DELETE FROM poolkeeper.suspect AS r
-        WHERE r.task_id = (
-            SELECT c.task_id FROM poolkeeper.suspect AS c JOIN poolkeeper.queue AS q ON q.id = c.queue_id
-            WHERE c.queue_id = ANY ((_session).queue_ids) AND c.type_key = ANY ((_session).type_keys) AND NOT q.paused
-              AND (c.expires_at IS NULL OR c.expires_at > _now)
-            ORDER BY c.seq LIMIT 1 FOR UPDATE OF c SKIP LOCKED)
+        WHERE r.task_id = (SELECT poolkeeper.next_suspect(_queues, (_session).type_keys, _now))
           AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = (_session).id)
         RETURNING r.*
     ), tokens AS MATERIALIZED (
@@ -65,8 +74,8 @@ BEGIN
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = t.task_id;
 END $$;
 
--- How many more tasks the session's pool may run; its row is locked here when it has a limit. NULL: busy, pass over.
-CREATE OR REPLACE FUNCTION poolkeeper.pool_room(_session poolkeeper.session, _want integer) RETURNS integer
+-- How many tasks the session's pool may run, its row locked here when it has a limit. NULL: no limit; -1: busy, pass over.
+CREATE OR REPLACE FUNCTION poolkeeper.pool_limit(_session poolkeeper.session) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -74,51 +83,51 @@ DECLARE
 BEGIN
     SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id;
     IF _max IS NULL THEN
-        RETURN _want;
-    END IF;
-    SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    -- counted in a statement after the lock (Q12)
-    RETURN least(_want, coalesce(_max, _want + 1000000) - (
-        SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = (_session).pool_id LIMIT _max) AS x));
+    SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN CASE WHEN FOUND THEN _max ELSE -1 END;
 END $$;
 
 -- Arrow: leased -> running, for deliveries whose slot has come, durable before user code runs (contract 21). Demands
--- the token. Refused where the task was canceled, its queue paused or its age passed: the delivery is then given back
--- and costs nothing (Q16). [{t task, k token}]; answers a row 'refused' for each that may not start.
-CREATE OR REPLACE FUNCTION poolkeeper.start(_starts jsonb, _now timestamptz) RETURNS SETOF poolkeeper.answer
+-- the token. Refused where the task was canceled, its queue paused, its age passed or its session out of time (_queues:
+-- where all is well): the delivery is then given back and costs nothing (Q16). [{t task, k token}]; answers a row
+-- 'refused' for each that may not start. One that has started already is left as it is.
+CREATE OR REPLACE FUNCTION poolkeeper.start(_starts jsonb, _queues integer[], _now timestamptz) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _ids     uuid[];
     _hashes  bytea[];
     _started uuid[];
-    _paused  integer[] := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.paused);
+    _running uuid[];
 BEGIN
     SELECT array_agg(x.t ORDER BY x.t), array_agg(sha256(convert_to(x.k, 'UTF8'))) INTO _ids, _hashes
     FROM jsonb_to_recordset(_starts) AS x (t uuid, k text);
     WITH begun AS (
-        UPDATE poolkeeper.lease AS l SET started_at = _now
-        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.cancel_by IS NULL
+        UPDATE poolkeeper.lease AS l SET started_at = _now, state_version = l.state_version + 1
+        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NULL AND l.cancel_by IS NULL
           AND (l.expires_at IS NULL OR l.expires_at > _now)
-          AND l.queue_id <> ALL (_paused)
+          AND l.queue_id = ANY (_queues)
         RETURNING l.task_id
     )
     SELECT array_agg(b.task_id) INTO _started FROM begun AS b;
     IF cardinality(_started) = cardinality(_ids) THEN
         RETURN;
     END IF;
+    _running := ARRAY(SELECT l.task_id FROM poolkeeper.lease AS l
+                      WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NOT NULL);
     RETURN QUERY
     WITH kept AS MATERIALIZED (
         SELECT x.t AS task_id, sha256(convert_to(x.k, 'UTF8')) AS token_hash
-        FROM jsonb_to_recordset(_starts) AS x (t uuid, k text) WHERE NOT coalesce(x.t = ANY (_started), false)
+        FROM jsonb_to_recordset(_starts) AS x (t uuid, k text) WHERE x.t <> ALL (_running)
     ), back AS MATERIALIZED (
         SELECT e.task_id, e.state FROM poolkeeper.end_deliveries(
             ARRAY(SELECT ROW(k.task_id, k.token_hash, 'returned', 'drain', NULL, NULL, NULL, NULL)::poolkeeper.ending FROM kept AS k), _now) AS e
     )
-    SELECT 'refused', CASE b.state WHEN 'canceled' THEN 'canceled' WHEN 'dead' THEN 'max_age_passed' WHEN 'ready' THEN 'queue_paused'
+    SELECT 'refused', CASE b.state WHEN 'canceled' THEN 'canceled' WHEN 'dead' THEN 'max_age_passed'
+                                   WHEN 'ready' THEN CASE WHEN (SELECT q.paused FROM poolkeeper.task AS t JOIN poolkeeper.queue AS q ON q.id = t.queue_id
+                                                                WHERE t.id = k.task_id) THEN 'queue_paused' ELSE 'lease_expired' END
                                    ELSE poolkeeper.why_not(k.task_id, k.token_hash) END, b.state, k.task_id,
            NULL::text, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
            NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
@@ -141,8 +150,10 @@ DECLARE
     _s       poolkeeper.session := poolkeeper.session_of(_session, _secret);
     _now     timestamptz;
     _queues  integer[];
+    _served  integer[];
     _q       poolkeeper.queue;
     _room    integer := 0;
+    _limit   integer := -1;
     _got     integer;
     _isolate boolean := false;
     _busy    boolean := false;
@@ -150,30 +161,31 @@ BEGIN
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_read_committed();
     IF _sweep THEN
-        PERFORM poolkeeper.sweep_page(100);
         _s := poolkeeper.follow_queues(_s);
-    ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= poolkeeper.clock()) THEN
-        PERFORM poolkeeper.sweep_due(100, poolkeeper.clock());
     END IF;
-
-    -- 1. what this session may still claim: suspects make room, marked sessions claim nothing
+    -- 1. where this session may start anything: not where a queue is paused, nor where a lease of it would be born
+    -- expired, because it has ended or did not renew in time (Q20)
+    _served := ARRAY(SELECT q.id FROM poolkeeper.queue AS q
+                     WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND _s.ended_at IS NULL
+                       AND poolkeeper.lease_until(_s.renewed_at, q.visibility_timeout, NULL) > poolkeeper.clock());
+    -- 2. limiters, in their order; queues rotate with the turn so that none comes first for ever
     IF _want > 0 AND NOT _s.draining THEN
-        IF EXISTS (SELECT FROM poolkeeper.suspect AS u WHERE u.queue_id = ANY (_s.queue_ids) AND u.type_key = ANY (_s.type_keys)) THEN
-            _isolate := poolkeeper.take_isolation(_s, poolkeeper.clock());
-        ELSIF _isolated THEN
-            UPDATE poolkeeper.pool AS p SET isolating_session = NULL WHERE p.id = _s.pool_id AND p.isolating_session = _s.id;
-        END IF;
-        -- 2. limiters, in their order; queues rotate with the turn so that none comes first for ever
         _queues := ARRAY(
             SELECT q.id FROM poolkeeper.queue AS q
-            WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND q.concurrency_max IS NULL
+            WHERE q.id = ANY (_served) AND q.concurrency_max IS NULL
             UNION ALL
             SELECT l.id FROM (SELECT q.id FROM poolkeeper.queue AS q
-                              WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND q.concurrency_max IS NOT NULL
+                              WHERE q.id = ANY (_served) AND q.concurrency_max IS NOT NULL
                               ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED) AS l);
-        _busy := cardinality(_queues) < (SELECT count(*) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused);
-        _room := poolkeeper.pool_room(_s, _want);
-        _busy := _busy OR _room IS NULL;
+        _limit := poolkeeper.pool_limit(_s);
+        _busy := cardinality(_queues) < cardinality(_served) OR coalesce(_limit = -1, false);
+        -- suspects that could run make room (Q27)
+        IF poolkeeper.next_suspect(_served, _s.type_keys, poolkeeper.clock()) IS NOT NULL THEN
+            _isolate := poolkeeper.take_isolation(_s, poolkeeper.clock());
+        ELSIF _isolated THEN
+            UPDATE poolkeeper.pool AS p SET isolating_session = NULL WHERE p.id = (
+                SELECT k.id FROM poolkeeper.pool AS k WHERE k.id = _s.pool_id AND k.isolating_session = _s.id FOR NO KEY UPDATE SKIP LOCKED);
+        END IF;
     END IF;
 
     _now := poolkeeper.clock();
@@ -191,12 +203,23 @@ BEGIN
     END IF;
     -- 5. starts of what was claimed ahead (Q16)
     IF jsonb_array_length(coalesce(_starts, '[]')) > 0 THEN
-        RETURN QUERY SELECT * FROM poolkeeper.start(_starts, _now);
+        RETURN QUERY SELECT * FROM poolkeeper.start(_starts, _served, _now);
     END IF;
-    -- 6. claims
+    -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
+    IF _sweep THEN
+        PERFORM poolkeeper.sweep_page(100);
+        _now := poolkeeper.clock();
+    ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= _now) THEN
+        PERFORM poolkeeper.sweep_due(100, _now);
+    END IF;
+    -- 7. claims; the pool's leases are counted in a statement after its lock (Q12)
+    IF _want > 0 AND NOT _s.draining THEN
+        _room := CASE WHEN _limit IS NULL THEN _want ELSE least(_want, _limit - (
+            SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = _s.pool_id LIMIT greatest(_limit, 0)) AS x)) END;
+    END IF;
     IF _isolated THEN
         IF _isolate AND _room > 0 THEN
-            RETURN QUERY SELECT * FROM poolkeeper.claim_suspect(_s, _turn, _now);
+            RETURN QUERY SELECT * FROM poolkeeper.claim_suspect(_s, _queues, _turn, _now);
         END IF;
     ELSIF _room > 0 AND NOT _isolate THEN
         FOR _i IN 0 .. cardinality(_queues) - 1 LOOP

@@ -18,6 +18,9 @@ BEGIN
     IF _caller.pool IS NOT NULL AND _caller.pool <> _pool OR EXISTS (SELECT FROM unnest(_paths) AS p WHERE NOT poolkeeper.may_see(_caller, p, NULL)) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login serves another pool or other queues';
     END IF;
+    IF _caller.tenants IS NOT NULL OR _caller.tenants_except IS NOT NULL THEN  -- a claim does not look at tenants yet (Q11)
+        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a worker''s row in poolkeeper.access cannot name tenants yet; name queues';
+    END IF;
     INSERT INTO poolkeeper.pool AS p (name, known_types) VALUES (_pool, _types)
     ON CONFLICT (name) DO UPDATE SET known_types = EXCLUDED.known_types WHERE p.known_types IS DISTINCT FROM EXCLUDED.known_types;
     SELECT p.id INTO _pool_id FROM poolkeeper.pool AS p WHERE p.name = _pool;

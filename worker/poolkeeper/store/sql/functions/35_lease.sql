@@ -21,9 +21,10 @@ BEGIN
     code := CASE WHEN lease.cancel_by IS NOT NULL THEN 'canceled' WHEN _until <= poolkeeper.clock() THEN 'lease_expired' END;
 END $$;
 
--- Q30: newest by (delivery, sequence) wins; too large: refused, the previous one stays and the task lives.
+-- Q30: newest by (delivery, sequence) wins; too large: refused, the previous one stays and the task lives. The answer
+-- tells the policy's rate; keeping to it is the worker's part.
 CREATE OR REPLACE FUNCTION poolkeeper.checkpoint(_task_id uuid, _token text, _value jsonb, _sequence integer, _version integer DEFAULT 1)
-RETURNS TABLE (code text, "limit" bigint, current bigint)
+RETURNS TABLE (code text, "limit" bigint, current bigint, per_second double precision)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -31,17 +32,18 @@ AS $$
 DECLARE
     _found record;
     _max   integer;
+    _rate  double precision;
     _size  integer := octet_length(_value::text);
 BEGIN
     PERFORM poolkeeper.caller();
     SELECT * INTO _found FROM poolkeeper.lease_of(_task_id, _token);
     IF _found.code IS NOT NULL THEN
-        RETURN QUERY SELECT _found.code, NULL::bigint, NULL::bigint;
+        RETURN QUERY SELECT _found.code, NULL::bigint, NULL::bigint, NULL::double precision;
         RETURN;
     END IF;
-    SELECT q.checkpoint_max_bytes INTO _max FROM poolkeeper.queue AS q WHERE q.id = (_found.lease).queue_id;
+    SELECT q.checkpoint_max_bytes, q.checkpoint_max_per_second INTO _max, _rate FROM poolkeeper.queue AS q WHERE q.id = (_found.lease).queue_id;
     IF _size > _max THEN
-        RETURN QUERY SELECT 'checkpoint_too_large', _max::bigint, _size::bigint;
+        RETURN QUERY SELECT 'checkpoint_too_large', _max::bigint, _size::bigint, _rate;
         RETURN;
     END IF;
     INSERT INTO poolkeeper.checkpoint AS c (task_id, delivery, sequence, version, value, saved_at)
@@ -52,7 +54,7 @@ BEGIN
     IF NOT (_found.lease).checkpointed THEN
         UPDATE poolkeeper.lease AS l SET checkpointed = true WHERE l.task_id = _task_id;
     END IF;
-    RETURN QUERY SELECT NULL::text, NULL::bigint, NULL::bigint;
+    RETURN QUERY SELECT NULL::text, NULL::bigint, NULL::bigint, _rate;
 END $$;
 
 -- For workers in other languages that hold single tasks without renewing (Q20): at most an hour at a time.

@@ -112,7 +112,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _n
 LANGUAGE sql STABLE
 AS $$
     SELECT greatest(0.01, least(
-        (SELECT CASE WHEN bool_or(q.wake_up = 'poll') THEN 1 ELSE 5 END FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids)),
+        (SELECT CASE WHEN coalesce(bool_or(q.wake_up = 'poll'), false) THEN 1 ELSE 5 END FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids)),
         (SELECT extract(epoch FROM min(d.due_at) - _now)::double precision
          FROM unnest((_session).queue_ids) AS u (id)
          CROSS JOIN LATERAL (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = u.id ORDER BY k.due_at LIMIT 1) AS d),

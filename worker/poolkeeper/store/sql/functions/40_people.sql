@@ -19,10 +19,10 @@ AS $$
         SELECT 'dead', r.state_version, NULL, r.reason FROM poolkeeper.dead AS r WHERE r.task_id = _task_id
         UNION ALL
         (SELECT d.next_state, d.state_version, d.result, d.reason FROM poolkeeper.delivery AS d
-         WHERE d.task_id = _task_id AND d.next_state IN ('succeeded', 'failed', 'canceled'))
+         WHERE d.retention = 0 AND d.task_id = _task_id AND d.next_state IN ('succeeded', 'failed', 'canceled'))
         UNION ALL
         (SELECT 'canceled', e.state_version, NULL, e.reason FROM poolkeeper.event AS e
-         WHERE e.task_id = _task_id AND e.kind IN ('canceled', 'discarded'))
+         WHERE e.retention = 0 AND e.task_id = _task_id AND e.kind IN ('canceled', 'discarded'))
     ) AS x ORDER BY x.state_version DESC LIMIT 1
 $$;
 

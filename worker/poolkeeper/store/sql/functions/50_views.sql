@@ -7,17 +7,25 @@ CREATE OR REPLACE VIEW poolkeeper.history AS
            1 AS state_version, CASE WHEN t.run_at > t.accepted_at THEN 'scheduled' ELSE 'ready' END AS state
     FROM poolkeeper.task AS t
     UNION ALL
-    SELECT d.task_id, d.claimed_at, d.no, CASE WHEN d.started_at IS NULL THEN 'claimed' ELSE 'started' END, d.delivery, NULL, NULL, NULL, NULL, NULL,
-           d.build, d.session_id, d.state_version - 1, CASE WHEN d.started_at IS NULL THEN 'leased' ELSE 'running' END
-    FROM poolkeeper.delivery AS d
+    -- claimed for a free slot is started in the same moment and one step; claimed ahead of a slot, two
+    SELECT d.task_id, d.claimed_at, d.no, 'claimed', d.delivery, NULL, NULL, NULL, NULL, NULL, d.build, d.session_id,
+           d.state_version - CASE WHEN d.started_at IS NULL THEN 1 ELSE 2 END, 'leased'
+    FROM poolkeeper.delivery AS d WHERE d.started_at IS DISTINCT FROM d.claimed_at
+    UNION ALL
+    SELECT d.task_id, d.started_at, d.no, 'started', d.delivery, NULL, NULL, NULL, NULL, NULL, d.build, d.session_id, d.state_version - 1, 'running'
+    FROM poolkeeper.delivery AS d WHERE d.started_at IS NOT NULL
     UNION ALL
     SELECT d.task_id, d.ended_at, d.no, 'ended', d.delivery, d.outcome, d.reason, NULL, d.error_class, d.error, d.build, d.session_id,
            d.state_version, d.next_state
     FROM poolkeeper.delivery AS d
     UNION ALL
-    SELECT l.task_id, l.claimed_at, 9223372036854775807, CASE WHEN l.started_at IS NULL THEN 'claimed' ELSE 'started' END, l.delivery, NULL, NULL,
-           NULL, NULL, NULL, NULL, l.session_id, l.state_version, CASE WHEN l.started_at IS NULL THEN 'leased' ELSE 'running' END
-    FROM poolkeeper.lease AS l
+    SELECT l.task_id, l.claimed_at, 9223372036854775807, 'claimed', l.delivery, NULL, NULL, NULL, NULL, NULL, NULL, l.session_id,
+           l.state_version - CASE WHEN l.started_at IS NULL THEN 0 ELSE 1 END, 'leased'
+    FROM poolkeeper.lease AS l WHERE l.started_at IS DISTINCT FROM l.claimed_at
+    UNION ALL
+    SELECT l.task_id, l.started_at, 9223372036854775807, 'started', l.delivery, NULL, NULL, NULL, NULL, NULL, NULL, l.session_id,
+           l.state_version, 'running'
+    FROM poolkeeper.lease AS l WHERE l.started_at IS NOT NULL
     UNION ALL
     SELECT e.task_id, e.at, e.no, e.kind, NULL, NULL, e.reason, e.actor, NULL, NULL, NULL, NULL, e.state_version,
            CASE e.kind WHEN 'woke' THEN 'ready' WHEN 'canceled' THEN 'canceled' WHEN 'requeued' THEN 'ready' WHEN 'discarded' THEN 'canceled'
@@ -40,7 +48,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT v.id, v.queue, v.type, v.tenant, v.priority::integer, v.state, v.reason, v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
            v.result, v.labels, c.value,
-           (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,
+           (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,
            l.cancel_by IS NOT NULL
     FROM poolkeeper.tasks AS v
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = v.id
@@ -57,7 +65,7 @@ AS $$
     SELECT h.at, h.what, h.delivery, h.outcome, h.reason, h.actor, h.error_class, h.error, h.build, h.session_id, h.state_version, h.state
     FROM poolkeeper.history AS h
     WHERE h.task_id = (poolkeeper.visible_task(_task_id)).id
-    ORDER BY h.state_version, h.no, h.at
+    ORDER BY h.state_version, h.at, h.no  -- what changes no state (a cancel that was asked for) stands where it happened
 $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.dead_letters(_queue text DEFAULT NULL, _most integer DEFAULT 100)

@@ -76,6 +76,14 @@ AS $$
     ORDER BY d.no DESC LIMIT least(greatest(_most, 1), 1000)
 $$;
 
+-- Whether the caller may see this queue; one that it may not see is not there for it (Q51).
+CREATE OR REPLACE FUNCTION poolkeeper.may_tend(_queue_id integer) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT EXISTS (SELECT FROM poolkeeper.queue AS q
+                   WHERE q.id = _queue_id AND poolkeeper.may_see(poolkeeper.caller(), q.namespace || '/' || q.name, NULL))
+$$;
+
 -- The dead letters of a queue that were not announced yet, as one numbered batch (O24). The same batch is answered
 -- until it is confirmed, so an Event named after its number is never made twice.
 CREATE OR REPLACE FUNCTION poolkeeper.dead_batch(_queue_id integer)
@@ -87,7 +95,9 @@ AS $$
 DECLARE
     _number integer;
 BEGIN
-    PERFORM poolkeeper.caller();
+    IF NOT poolkeeper.may_tend(_queue_id) THEN
+        RETURN;
+    END IF;
     SELECT c.dead_batch INTO _number FROM poolkeeper.queue_count AS c WHERE c.queue_id = _queue_id FOR NO KEY UPDATE;
     IF NOT EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = _queue_id AND d.batch = -(_number + 1)) THEN
         UPDATE poolkeeper.dead AS d SET batch = -(_number + 1)  -- negative: in a batch that is not confirmed
@@ -110,7 +120,9 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    PERFORM poolkeeper.caller();
+    IF NOT poolkeeper.may_tend(_queue_id) THEN
+        RETURN false;
+    END IF;
     UPDATE poolkeeper.queue_count AS c SET dead_batch = _number WHERE c.queue_id = _queue_id AND c.dead_batch = _number - 1;
     IF NOT FOUND THEN
         RETURN false;

@@ -4,9 +4,11 @@ DECLARE
     _role text;
 BEGIN
     FOREACH _role IN ARRAY ARRAY['poolkeeper_submitter', 'poolkeeper_worker', 'poolkeeper_operator', 'poolkeeper_reader', 'poolkeeper_person'] LOOP
+        -- roles belong to the server, not to the database; an owner who may not create roles can be given them
+        CONTINUE WHEN EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = _role);
         BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', _role);
-        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;  -- roles belong to the server, not to the database
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
         END;
     END LOOP;
 END $$;
