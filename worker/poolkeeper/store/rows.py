@@ -121,11 +121,12 @@ class RenewAnswer:
 
 @dataclass(frozen=True)
 class CheckpointVerdict:
-    """``code`` None: saved. ``limit`` and ``current`` in bytes where it was too large."""
+    """``code`` None: saved. ``limit`` and ``current`` in bytes where it was too large; ``per_second`` by the policy."""
 
     code: Code | None
     limit: int | None
     current: int | None
+    per_second: float | None
 
     @property
     def canceled(self) -> bool:

@@ -7,6 +7,7 @@ the store, whose refusal reaches the handler and leaves the previous checkpoint 
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -23,7 +24,7 @@ from poolkeeper.worker.link import pause
 _log = logging.getLogger("poolkeeper.worker")
 
 PER_SECOND = 10.0
-"""Checkpoints of one delivery per second, and as many in a burst."""
+"""Checkpoints of one delivery per second, and as many in a burst, until the store has told the queue's own rate."""
 
 _LOST = {Code.LEASE_EXPIRED, Code.STALE_TOKEN, Code.CANCELED, Code.UNKNOWN_TASK}
 
@@ -37,7 +38,7 @@ class Desk:
         self._writer = writer
         self.token = token
         self.sequence = 0
-        self.allowance = PER_SECOND
+        self.allowance = math.inf  # a whole burst of whatever the rate is
         self.counted_at = 0.0
         self.kept: Any = None
         self.has_kept = False
@@ -55,7 +56,8 @@ class Desk:
     async def save(self, ctx: Context, value: Any) -> bool:
         """Write `value`, or keep it for when the rate allows; see Context.save_checkpoint."""
         value = jsonsafe.plain(value, "checkpoint")
-        wait = 0.1 if self.timer is not None else self._allowed_in(time.monotonic())
+        rate = self._writer.rates.get(ctx.queue, PER_SECOND)
+        wait = 0.1 if self.timer is not None else self._allowed_in(rate, time.monotonic())
         if not wait:
             await self._writer.write(self, ctx, value)
             ctx.checkpoint = value
@@ -89,14 +91,14 @@ class Desk:
         except PoolkeeperError as error:
             _log.info("task %s: a checkpoint kept back by the rate was not written: %s", ctx.task_id, error)
 
-    def _allowed_in(self, now: float) -> float:
+    def _allowed_in(self, rate: float, now: float) -> float:
         """Return the seconds until the rate allows the next write; spends it when that is 0."""
-        self.allowance = min(PER_SECOND, self.allowance + (now - self.counted_at) * PER_SECOND)
+        self.allowance = min(rate, self.allowance + (now - self.counted_at) * rate)
         self.counted_at = now
         if self.allowance >= 1.0:
             self.allowance -= 1.0
             return 0.0
-        return (1.0 - self.allowance) / PER_SECOND
+        return (1.0 - self.allowance) / rate
 
 
 class Writer:
@@ -113,6 +115,7 @@ class Writer:
         self.certain = certain
         self.stopping = stopping
         self.loop = asyncio.get_running_loop()
+        self.rates: dict[str, float] = {}  # queue -> checkpoints per second and delivery, as the store last said
         self._rng = random.Random()  # noqa: S311  (jitter)
         self._writing: set[asyncio.Task[None]] = set()
 
@@ -140,7 +143,10 @@ class Writer:
             try:
                 if self.certain():
                     # shielded: a cancelled handler must not cut off the statement that others wait behind
-                    return _heed(ctx, await asyncio.shield(self._send(call)))
+                    verdict = await asyncio.shield(self._send(call))
+                    if verdict.per_second is not None:
+                        self.rates[ctx.queue] = verdict.per_second
+                    return _heed(ctx, verdict)
             except Unavailable:
                 failures += 1
             await asyncio.sleep(pause(failures, self._rng))
