@@ -10,13 +10,15 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import islice
 
 import psycopg
 
 from poolkeeper.errors import PoolkeeperError, Unavailable
 from poolkeeper.store import Session, calls
-from poolkeeper.store.rows import Settle, SettleVerdict, TurnAnswer
+from poolkeeper.store.rows import Claimed, Settle, SettleVerdict, TurnAnswer
+from poolkeeper.worker.appetite import Appetite, appetite, one_turn_of_work
 from poolkeeper.worker.link import Link, Outage, pause
 from poolkeeper.worker.slots import Slots
 
@@ -25,14 +27,14 @@ _log = logging.getLogger("poolkeeper.worker")
 MOST_SETTLES = 1000
 """Settles of one turn."""
 
-MOST_AHEAD = 500
-"""Deliveries claimed beyond free slots, for handlers seen to be short (Q16)."""
-
 LONGEST_AHEAD = 1.0
 """Seconds that a delivery may wait here for a slot before it is handed back unstarted."""
 
-SEEN = 20
-"""Deliveries to have seen before handlers count as short."""
+LINGER_FROM = 50
+"""Deliveries per turn from which a turn waits for half of the last one's work to be done: fewer, fuller turns."""
+
+LONGEST_LINGER = 0.02
+"""Seconds that it waits at most."""
 
 LOOK = 5.0
 """Seconds between two looks at the world when nothing happens: the round that /livez asks for."""
@@ -42,6 +44,18 @@ MEASURE = 1.0
 
 SWEEP_EVERY = 1.0
 """Seconds between two turns that sweep, while turns follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn as it was asked for."""
+
+    asked: Appetite
+    settles: list[Settle]
+    starts: list[Claimed]
+    isolated: bool
+    hints: int
+    began: float
 
 
 class Turns:
@@ -67,6 +81,7 @@ class Turns:
         self._answered_hints = 0
         self._poll_at = 0.0
         self._retry_at = 0.0
+        self._linger_until = 0.0
         self._swept_at = 0.0
         self._put_at = 0.0
         self._isolate = False
@@ -121,80 +136,102 @@ class Turns:
         asyncio.get_running_loop().call_at(now + MEASURE, self._measure, now + MEASURE)
 
     def _needed(self, now: float) -> bool:
-        if self._slots.waiting and (self.draining or now >= self._put_at + LONGEST_AHEAD):
-            self._slots.return_waiting()
-        self._slots.fill()
-        if now < self._retry_at:
+        slots = self._slots
+        if (slots.waiting or slots.leased) and (self.draining or now >= self._put_at + LONGEST_AHEAD):
+            slots.return_waiting()
+        slots.fill()
+        if now < self._retry_at or (now < self._linger_until and self._plenty()):
             return False
-        if self._slots.settles:
+        if slots.settles:
             return True
-        if self._alone and not self._slots.running:
+        if self._alone and not slots.running:
             self._alone = False
+        asked = self._appetite()
         hungry = self._isolate or self._hints != self._answered_hints or now >= self._poll_at
-        return hungry and self._appetite() > 0
+        return asked.starts > 0 or (hungry and asked.want > 0)
+
+    def _plenty(self) -> bool:
+        """Whether half a turn of work is still here: more of it will be done when the next turn leaves a little later."""
+        one_turn = self._one_turn()
+        return one_turn >= LINGER_FROM and 2 * (len(self._slots.running) + len(self._slots.waiting)) > one_turn
+
+    def _one_turn(self) -> int:
+        slots = self._slots
+        return one_turn_of_work(
+            capacity=slots.capacity, finished=slots.finished, typical=slots.typical, turn=self._turn_seconds
+        )
 
     def _next_look(self, now: float) -> float:
         times = [now + LOOK]
+        if self._linger_until > now:
+            times.append(self._linger_until)
         if self._retry_at > now:
             times.append(self._retry_at)
-        elif self._appetite() > 0:
+        elif self._appetite().want > 0:
             times.append(self._poll_at)
-        if self._slots.waiting:
+        if self._slots.waiting or self._slots.leased:
             times.append(self._put_at + LONGEST_AHEAD)
         return min(times)
 
-    def _appetite(self) -> int:
-        """Return how many deliveries to ask for."""
+    def _appetite(self) -> Appetite:
         slots = self._slots
-        if self.draining or self.marked or self._one_by_one or not self._certain():
-            return 0
+        if self.draining or self._one_by_one or not self._certain():
+            return Appetite()
         busy = len(slots.running) + len(slots.waiting)
-        if self._isolate or self._alone:
-            return 0 if busy else 1
-        ahead = 0
-        if slots.finished >= SEEN and slots.typical * 4 < LONGEST_AHEAD:
-            ahead = min(MOST_AHEAD, int(slots.capacity * self._turn_seconds / max(slots.typical, 1e-6)))
-        return max(0, slots.capacity + ahead - busy)
+        if self.marked or self._isolate or self._alone:  # what is leased still gets its slot, nothing more is claimed
+            starts = min(len(slots.leased), max(0, slots.capacity - busy))
+            alone = not self.marked and not busy and not slots.leased
+            return Appetite(starts, int(alone), int(alone))
+        return appetite(capacity=slots.capacity, busy=busy, leased=len(slots.leased), one_turn=self._one_turn())
 
     async def _turn(self) -> None:
         assert self.session is not None  # noqa: S101  (registered before the first turn)
-        settles = list(islice(self._slots.settles, 1 if self._one_by_one else MOST_SETTLES))
-        want = self._appetite()
-        isolated = self._isolate and want > 0
-        began, hints = time.monotonic(), self._hints
-        sweep = began - self._swept_at >= SWEEP_EVERY
+        asked = self._appetite()
+        turn = Turn(
+            asked,
+            list(islice(self._slots.settles, 1 if self._one_by_one else MOST_SETTLES)),
+            list(islice(self._slots.leased, asked.starts)),
+            isolated=self._isolate and asked.want > 0,
+            hints=self._hints,
+            began=time.monotonic(),
+        )
+        sweep = turn.began - self._swept_at >= SWEEP_EVERY
         self.number += 1
-        call = calls.turn(self.session, self.number, self.received, settles, want, sweep=sweep, isolated=isolated)
+        call = calls.turn(
+            self.session, self.number, self.received, turn.settles, asked.want,
+            sweep=sweep, isolated=turn.isolated, slots=asked.slots, starts=turn.starts,
+        )  # fmt: skip
         try:
             answer = await self._link.call(call, timeout=max(5.0, self.session.visibility_timeout.total_seconds()))
         except (PoolkeeperError, psycopg.Error, OSError) as error:
-            self._failed(error, settles)
+            self._failed(error, turn.settles)
             return
-        now = time.monotonic()
         self._outage.over()
         self._one_by_one = False
-        self._turn_seconds += (min(now - began, 0.1) - self._turn_seconds) * 0.1
-        self._swept_at = now if sweep else self._swept_at
-        self._heed(answer, len(settles), want, hints, now)
-        self._isolate = (
-            answer.isolate and not isolated
-        )  # asked again at once, and nothing came of it: another one was quicker
+        self._swept_at = turn.began if sweep else self._swept_at
+        self._heed(turn, answer, time.monotonic())
 
-    def _heed(self, answer: TurnAnswer, settled: int, want: int, hints: int, now: float) -> None:
-        for _ in range(settled):
+    def _heed(self, turn: "Turn", answer: TurnAnswer, now: float) -> None:
+        self._turn_seconds += (min(now - turn.began, 0.1) - self._turn_seconds) * 0.1
+        for _ in turn.settles:
             self._slots.settles.popleft()
         for verdict in answer.verdicts:
             if verdict.code is not None:
                 _tell(verdict)
-        if not want or len(answer.claimed) < want:
-            self._answered_hints = max(self._answered_hints, hints) if want else self._answered_hints
+        want = turn.asked.want
+        if len(answer.claimed) < want:
+            self._answered_hints = max(self._answered_hints, turn.hints)
+        if len(answer.claimed) < want or not want:
             self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.8, 1.2)
         self.claimed += len(answer.claimed)
         self.mark(answer.draining)
         self._alone = any(claimed.suspect for claimed in answer.claimed)
-        if answer.claimed:
+        # after an isolated turn the next one takes the next suspect or gives the pool's turn back; nothing came: go on
+        self._isolate = bool(answer.claimed) if turn.isolated else answer.isolate
+        if turn.starts or answer.claimed:
             self._put_at = now
-            self._slots.put(answer.claimed)
+            self._linger_until = now + min(self._turn_seconds, LONGEST_LINGER)
+            self._slots.take(turn.starts, answer.refused, answer.claimed)
         self.received = self.number  # last: whoever reads it must find the deliveries in their slots
         self.first_round.set()
 

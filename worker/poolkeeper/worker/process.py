@@ -146,7 +146,8 @@ class Worker:
             return False
         if time.monotonic() >= drain.give_up_at:
             return True
-        return not (self.slots.running or self.slots.waiting or self.slots.settles)
+        slots = self.slots
+        return not (slots.running or slots.waiting or slots.leased or slots.settles)
 
     async def _leave(self) -> int:
         drain = self._drain
@@ -226,7 +227,7 @@ class Worker:
             if self._drain is not None:
                 self._drain.shorten(self._real_grace)
         self.turns.mark(answer.draining)
-        if answer.lost or self.slots.waiting:
+        if answer.lost or self.slots.waiting or self.slots.leased:
             self.turns.changed()
 
     def _unknown_session(self) -> None:

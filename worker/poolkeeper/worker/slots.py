@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -65,7 +65,8 @@ class Slots:
         changed: Callable[[], None],
     ) -> None:
         self.capacity = capacity
-        self.waiting: deque[Claimed] = deque()
+        self.leased: deque[Claimed] = deque()  # claimed ahead, to be started by a later turn
+        self.waiting: deque[Claimed] = deque()  # started, with a slot soon
         self.running: dict[UUID, Running] = {}
         self.settles: deque[Settle] = deque()
         self.finished = 0
@@ -88,13 +89,20 @@ class Slots:
                 return [
                     *(task_id for task_id, run in self.running.items() if run.why != "lost"),
                     *(claimed.task_id for claimed in self.waiting),
+                    *(claimed.task_id for claimed in self.leased),
                 ]
             except RuntimeError:  # changed while it was copied
                 continue
 
-    def put(self, claimed: list[Claimed]) -> None:
-        """Take deliveries in; they start as slots are free."""
-        self.waiting.extend(claimed)
+    def take(self, started: list[Claimed], refused: Mapping[UUID, str], claimed: list[Claimed]) -> None:
+        """Take what a turn brought: leased deliveries that it started or refused, and new ones."""
+        for one in started:
+            if self.leased and self.leased[0] is one:  # else it was handed back while the turn was under way
+                self.leased.popleft()
+                if one.task_id not in refused:
+                    self.waiting.append(one)
+        for one in claimed:
+            (self.leased if one.state == "leased" else self.waiting).append(one)
         self.fill()
 
     def fill(self) -> None:
@@ -110,13 +118,14 @@ class Slots:
 
     def return_waiting(self) -> int:
         """Hand back what has not started; return how many."""
-        count = len(self.waiting)
-        while self.waiting:
-            claimed = self.waiting.popleft()
+        back = [*self.waiting, *self.leased]
+        self.waiting.clear()
+        self.leased.clear()
+        for claimed in back:
             self.settles.append(
                 Settle(task_id=claimed.task_id, token=claimed.token, outcome="handed_back", started=False)
             )
-        return count
+        return len(back)
 
     def halt(self, task_id: UUID, why: Why, lost: LeaseLost) -> bool:
         """Stop one delivery, from any thread: threads and children are told at once, a coroutine by its loop; False: not here."""
@@ -132,6 +141,7 @@ class Slots:
         """Forget deliveries that waited for a slot and whose lease is lost."""
         if lost:
             self.waiting = deque(claimed for claimed in self.waiting if claimed.task_id not in lost)
+            self.leased = deque(claimed for claimed in self.leased if claimed.task_id not in lost)
 
     def abandon(self) -> int:
         """Hand back what still runs although it was told to stop, before the process exits; return how many."""
