@@ -23,7 +23,7 @@ build._ROOT = Path(sys.argv[1])
 (folder,) = build.ensure([build.Module("tiny", {"tiny": "."}, expected=20, names=("other",))])
 print(folder)
 """
-MAIN = 'package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("OK") }\n'
+MAIN = 'package main\n\nimport "os"\n\nfunc main() { os.Stdout.WriteString("OK\\n") }\n'
 
 
 class Tiny:

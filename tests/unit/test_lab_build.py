@@ -40,7 +40,7 @@ def test_a_go_that_is_too_old_is_not_used_and_the_error_names_the_remedy(
     with pytest.raises(LabError, match=r"no Go 1\.24\.0 or newer.*install Go"):
         golang.find((1, 24, 0), said.append)
     assert said[0] == f"{old} is Go 1.19.8, too old (1.24.0 is needed)"
-    assert list((tmp_path / "cache").iterdir()) == []
+    assert [found for found in (tmp_path / "cache").rglob("*") if found.is_file()] == []
 
 
 def test_a_go_that_does_not_build_them_is_named_with_its_last_words(
@@ -62,7 +62,7 @@ def test_no_build_starts_on_a_disk_that_is_too_small(tmp_path: Path, monkeypatch
     monkeypatch.setattr(build, "_COLD_BYTES", 1 << 62)
     with pytest.raises(LabError, match="GiB are free"):
         build.ensure([build.KUBERNETES], lambda _: None)
-    assert list(cache.folder().iterdir()) == []
+    assert list(cache.folder().iterdir()) == []  # not even begun
 
 
 def test_progress_names_what_to_expect_before_it_can_measure_it() -> None:

