@@ -1,13 +1,12 @@
 """Every command and example in README and docs is run, or is said to be run by a file that does (A12)."""
 
 import re
-import socket
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fixtures.console import ROOT, Block, Shell, blocks, shell, shows
+from fixtures.console import ON_A_CLUSTER, ROOT, Block, Shell, blocks, free_port, shell, shows
 from poolkeeper_operator.resources.kinds import KINDS, read_spec
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -19,14 +18,8 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if "cluster" not in page.stem], ids=named)
+@pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if page not in ON_A_CLUSTER], ids=named)
 def test_a_page_can_be_followed_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     """Literally, but for the ports, on a Postgres that the page itself starts."""
     environment = {"POOLKEEPER_HTTP_ADDR": "127.0.0.1:0", "POOLKEEPER_LOG_FORMAT": "text", "TZ": "UTC"}
