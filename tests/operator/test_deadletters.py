@@ -12,7 +12,10 @@ def kill_tasks(stage, queue, count):
     )
     claimed = stage.run(calls.turn(session, 1, 0, [], count)).claimed
     assert len(claimed) == count
-    dead = [Settle(task_id=t.task_id, token=t.token, outcome="dead", error_class="ValueError", error="no such user") for t in claimed]
+    dead = [
+        Settle(task_id=t.task_id, token=t.token, outcome="dead", error_class="ValueError", error="no such user")
+        for t in claimed
+    ]
     answer = stage.run(calls.turn(session, 2, 1, dead, 0))
     assert all(verdict.code is None for verdict in answer.verdicts)
     stage.run(calls.end_session(session))

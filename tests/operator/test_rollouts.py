@@ -35,7 +35,9 @@ def test_scaling_limits_and_drain_bounds_are_no_new_build(stage, operator):
     """Settings that a running pod does not see are applied without touching the template (O21)."""
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
     before = until(lambda: stage.get("deployment", "mail"))
-    changed = stage.pool("mail", scaling={"max": 3}, drain={"minGrace": "10m"}, maxRunning=5, disruption={"maxUnavailable": 2})
+    changed = stage.pool(
+        "mail", scaling={"max": 3}, drain={"minGrace": "10m"}, maxRunning=5, disruption={"maxUnavailable": 2}
+    )
     stage.apply(changed)
     until(lambda: stage.get("pdb", "mail")["spec"]["maxUnavailable"] == 2)
     after = stage.get("deployment", "mail")
@@ -60,19 +62,17 @@ def test_a_template_of_an_older_operator_is_kept(stage, start_operator):
     first.stop()
     older = json.loads(live["metadata"]["annotations"]["poolkeeper.dev/template"])
     older["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] = 17
+    kept = {key: live["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+    note = {"poolkeeper.dev/template": json.dumps(older, sort_keys=True, separators=(",", ":"))}
+    spec = {key: live["spec"][key] for key in ("selector", "strategy", "revisionHistoryLimit", "replicas")}
     manifest = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {
-            "name": "mail",
-            "annotations": {"poolkeeper.dev/template": json.dumps(older, sort_keys=True, separators=(",", ":"))},
-        },
-        "spec": {"selector": live["spec"]["selector"], "template": older},
+        "metadata": {**kept, "annotations": note},
+        "spec": {**spec, "template": older},
     }
-    stage.kubectl(
-        "apply", "--server-side", "--force-conflicts", "--field-manager=poolkeeper-operator", "-f", "-",
-        stdin=json.dumps({**manifest, "metadata": {**live["metadata"], **manifest["metadata"], "managedFields": None, "annotations": manifest["metadata"]["annotations"]}}),
-    )
+    how = ("--server-side", "--force-conflicts", "--field-manager=poolkeeper-operator", "-f", "-")
+    stage.kubectl("apply", *how, stdin=json.dumps(manifest))
     generation = stage.get("deployment", "mail")["metadata"]["generation"]
     start_operator().wait_ready()
     stage.wait_condition("workerpool", "mail", "Ready", "True")

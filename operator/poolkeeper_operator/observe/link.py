@@ -74,6 +74,11 @@ class Link:
         return f'database "{self.key[1]}" in namespace "{self.key[0]}"'
 
     @property
+    def loop_name(self) -> str:
+        """For liveness."""
+        return f"database {'/'.join(self.key)}"
+
+    @property
     def stale_after(self) -> timedelta:
         """A reading older than this counts as none."""
         return tick_stale_after(self.interval)

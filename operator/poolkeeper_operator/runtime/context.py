@@ -4,12 +4,15 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
 
 from poolkeeper_operator.act.events import Kind, event, moment_suffix
 from poolkeeper_operator.act.status import StatusWriter
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.world import World
+from poolkeeper_operator.resources import read_spec
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
 from poolkeeper_operator.runtime.kinds import NAMESPACE, Resource
@@ -17,6 +20,7 @@ from poolkeeper_operator.runtime.kube import Kube
 from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
+S = TypeVar("S", bound=BaseModel)
 Manifest = dict[str, Any]
 NAMESPACE_KEPT = 60.0  # seconds that a namespace's labels are remembered
 
@@ -34,6 +38,7 @@ class Context:
     judged: set[tuple[str, str]] = field(default_factory=set)  # databases that were reconciled at least once
     status: StatusWriter = field(init=False)
     queue: WorkQueue = field(init=False)
+    _specs: dict[str, tuple[int, Any]] = field(default_factory=dict)  # by uid: the generation that was read
     _spaces: dict[str, tuple[datetime, Manifest]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,6 +52,21 @@ class Context:
     def enqueue(self, resource: Resource, namespace: str, name: str, *, after: float = 0.0) -> None:
         """Have an object reconciled."""
         self.queue.add(Key(resource.kind, namespace, name), after=after)
+
+    def spec(self, model: type[S], manifest: Mapping[str, Any]) -> S:
+        """The spec of an object, read once per generation; raises ResourceError."""
+        uid, generation = manifest["metadata"]["uid"], manifest["metadata"]["generation"]
+        known = self._specs.get(uid)
+        if known is None or known[0] != generation:
+            known = self._specs[uid] = (generation, read_spec(model, manifest))
+        found: S = known[1]
+        return found
+
+    def forget(self, manifest: Mapping[str, Any]) -> None:
+        """An object is gone."""
+        uid = manifest["metadata"]["uid"]
+        self._specs.pop(uid, None)
+        self.status.forget(uid)
 
     def undecided(self, namespace: str, database: str) -> bool:
         """Whether nothing can be said of a database yet, as the operator only just started or heard of it."""

@@ -16,7 +16,7 @@ from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.secrets import Dsn, SecretProblem, read_dsn
-from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError, read_spec
+from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUEUE
 from poolkeeper_operator.runtime.ticks import Ticks
@@ -44,7 +44,7 @@ class Databases:
             return None
         secret: str | None = None
         try:
-            spec = read_spec(DatabaseSpec, manifest)
+            spec = self._context.spec(DatabaseSpec, manifest)
             dsn = await self._secrets(namespace, name, spec)
             secret = dsn.version
         except ResourceError as error:
@@ -133,6 +133,7 @@ class Databases:
         if link is None:
             return
         await link.close()
+        self._context.loops.ended(link.loop_name)
         for resource in (QUEUE, POOL):  # they must hear that there is nothing to read any more
             for manifest in self._context.world.all(resource.kind):
                 if manifest["metadata"]["namespace"] == namespace:

@@ -81,6 +81,7 @@ def notice(context: Context, resource: Resource, what: str | None, manifest: Map
         if before is not None and version(before) > version(manifest):  # made anew under the same name
             return
         context.world.drop(resource.kind, namespace, name)
+        context.forget(manifest)
     elif not context.world.put(resource.kind, {**_typed(resource), **manifest}):
         return
     wake(context, resource, before, None if what == "DELETED" else manifest)

@@ -16,8 +16,8 @@ from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import living
-from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec, read_spec
-from poolkeeper_operator.runtime import poolstatus
+from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
+from poolkeeper_operator.runtime import metrics, poolstatus
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.freshness import Freshness
@@ -74,6 +74,7 @@ class Pools:
         pool = self._context.world.get(POOL.kind, namespace, name)
         if pool is None or "deletionTimestamp" in pool["metadata"]:
             self._memory.pop((namespace, name), None)
+            metrics.forget(metrics.POOL_GAUGES, namespace, name)
             for kind in (SERVICE_ACCOUNT.kind, DISRUPTION_BUDGET.kind):
                 self._children.pop((kind, namespace, name), None)
             return None
@@ -81,7 +82,7 @@ class Pools:
         if memory is None or memory.uid != pool["metadata"]["uid"]:
             memory = self._memory[namespace, name] = Memory.of(pool)
         try:
-            spec = read_spec(WorkerPoolSpec, pool)
+            spec = self._context.spec(WorkerPoolSpec, pool)
             place = self._resolve(namespace, name, spec)
         except ResourceError as error:
             return await self._refuse(pool, "InvalidSpec", str(error))
@@ -108,6 +109,8 @@ class Pools:
             await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
             sized = await self._scaler.size(pool, spec, place.link, live, pods, memory)
             live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
+            busy = sized.view.busy if sized.view else None
+            metrics.tell_pool(namespace, name, sized.decision, int(live["spec"].get("replicas") or 0), busy)
         seen = poolstatus.Seen(pool, spec, live, pods, memory, drains, sized, place.link, self._allotment(pool, spec))
         status = poolstatus.status(seen, self._freshness, self._context.now())
         again = await self._context.write_status(POOL, pool, status)
@@ -137,7 +140,9 @@ class Pools:
         if manifest is None:
             text = f'{who}: there is no database "{database}"; apply it, or correct databaseRef of its queues'
             raise Unresolved("DatabaseMissing", text)
-        return Place(database, read_spec(DatabaseSpec, manifest), self._context.links.get((namespace, database)))
+        return Place(
+            database, self._context.spec(DatabaseSpec, manifest), self._context.links.get((namespace, database))
+        )
 
     def _grace(
         self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, live: Mapping[str, Any] | None

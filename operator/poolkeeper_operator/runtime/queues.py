@@ -15,8 +15,9 @@ from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, coarse, merge
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.resources import ResourceError, TaskQueueSpec, TaskQueueStatus, read_spec
+from poolkeeper_operator.resources import ResourceError, TaskQueueSpec, TaskQueueStatus
 from poolkeeper_operator.resources.taskqueue import DeadLetters, Depth, HeldBack
+from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
@@ -43,9 +44,10 @@ class Queues:
         if manifest is None:
             self._applied.pop((namespace, name), None)
             self._dead.pop((namespace, name), None)
+            metrics.forget(metrics.QUEUE_GAUGES, namespace, name)
             return None
         try:
-            spec = read_spec(TaskQueueSpec, manifest)
+            spec = self._context.spec(TaskQueueSpec, manifest)
         except ResourceError as error:
             return await self._write(manifest, verdicts.stalled("InvalidSpec", str(error)), None, None)
         if self._context.undecided(namespace, spec.database_ref.name) and self._known_database(namespace, spec):
@@ -69,8 +71,11 @@ class Queues:
         if stats is None:  # it was made just now: the next reading has it
             link.wake()
         else:
+            metrics.tell_queue(stats)
             await self._announce(manifest, spec, stats, link)
-        return await self._write(manifest, _judge(manifest, spec, applied.policy_version), link, stats, applied.policy_version)
+        return await self._write(
+            manifest, _judge(manifest, spec, applied.policy_version), link, stats, applied.policy_version
+        )
 
     def _known_database(self, namespace: str, spec: TaskQueueSpec) -> bool:
         return self._context.world.get(DATABASE.kind, namespace, spec.database_ref.name) is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.decide.conditions import Condition, merge
-from poolkeeper_operator.resources import ProviderQuotaSpec, ProviderQuotaStatus, ResourceError, read_spec
+from poolkeeper_operator.resources import ProviderQuotaSpec, ProviderQuotaStatus, ResourceError
 from poolkeeper_operator.resources.providerquota import Calls, EffectiveCalls, GrantedPool
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import POOL, QUOTA
@@ -32,7 +32,7 @@ class Quotas:
         if manifest is None:
             return None
         try:
-            spec = read_spec(ProviderQuotaSpec, manifest)
+            spec = self._context.spec(ProviderQuotaSpec, manifest)
         except ResourceError as error:
             text = f"{error}; until then no pool may use it"
             return await self._write(manifest, verdicts.stalled("InvalidSpec", text), {})

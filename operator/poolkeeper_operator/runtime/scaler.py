@@ -25,6 +25,7 @@ from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import COST, PodSeen
 from poolkeeper_operator.observe.signals import PoolView, backlog, pod_states, signals, view
 from poolkeeper_operator.resources import WorkerPoolSpec
+from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import DEPLOYMENT, POD, SCALER
@@ -168,6 +169,8 @@ class Scaler:
         self._context.world.put(DEPLOYMENT.kind, answer)
         meta = pool["metadata"]
         key = f"{meta['namespace']}/{meta['name']}"
+        direction = "up" if replicas > decision.replicas else "down"
+        metrics.SCALED.labels(meta["namespace"], meta["name"], direction).inc()
         log.info("pool.scaled: %s", decision.sentence, extra={"pool": key, "count": replicas})
         line = {
             "time": stamp(self._context.now()),

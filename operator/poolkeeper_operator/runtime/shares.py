@@ -15,19 +15,20 @@ from poolkeeper_operator.decide.quota import Allotment, PoolUse, Quota, Share, a
 from poolkeeper_operator.decide.reasons import LimitedBy, QuotaReason
 from poolkeeper_operator.decide.signals import Cap
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.resources import ProviderQuotaSpec, ResourceError, WorkerPoolSpec, read_spec
+from poolkeeper_operator.resources import ProviderQuotaSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.resources.providerquota import From
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import QUOTA
 
 
-@dataclass
-class Ledger:
-    """What was told to the store, and when; newer than any reading until the next one."""
+@dataclass(frozen=True)
+class Told:
+    """A pool's cap as last written, or as about to be; it counts until a later reading shows what the store has."""
 
     cap: int | None
     at: datetime
+    sure: bool  # False: being written; the store has this one or a smaller one
 
 
 @dataclass
@@ -37,11 +38,19 @@ class Shares:
     context: Context
     allotments: Mapping[str, Allotment] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)  # calls declared by running tasks, by quota
-    _told: dict[str, Ledger] = field(default_factory=dict)
+    _told: dict[str, Told] = field(default_factory=dict)
     _uses: dict[str, PoolUse] = field(default_factory=dict)
 
-    async def divide(self, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]], demand: Mapping[str, int]) -> None:
-        """Divide anew among all pools and write the caps that changed. `demand`: runnable tasks of each pool."""
+    async def divide(
+        self, ticked: Link, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]], demand: Mapping[str, int]
+    ) -> None:
+        """Divide anew among all pools and write the caps that changed of those on the link just read.
+
+        The others are told after their own next reading, so that a database in trouble holds up nobody else; until
+        then their old caps count. `demand`: runnable tasks of each pool.
+        """
+        quotas = await self._quotas()
+        # From here to the first write nothing is awaited: two links never divide the same calls.
         uses = {
             pool: self._use(pool, spec, link, demand.get(pool, 0))
             for pool, (spec, link) in pools.items()
@@ -49,11 +58,11 @@ class Shares:
         }
         uses |= self._leaving(uses, pools)
         self._uses = dict(uses)
-        self.allotments = allot(await self._quotas(), list(uses.values()))
+        self.allotments = allot(quotas, list(uses.values()))
         self.used = _used(uses.values())
-        for pool, (spec, link) in pools.items():
-            if link is not None and link.reading is not None:
-                await self._tell(pool, spec, link)
+        for pool, cap in self._changes(ticked, pools):
+            await ticked.call(calls.set_pool(pool, max_running=cap))
+            self._told[pool] = Told(cap, self.context.now(), sure=True)
 
     def cap(self, pool: str, spec: WorkerPoolSpec) -> tuple[Cap, ...]:
         """The bound that a pool's quotas put on its slots, for the scaling decision."""
@@ -68,7 +77,8 @@ class Shares:
 
     def in_force(self, pool: str) -> bool:
         """Whether the store has a cap of this pool's."""
-        return pool in self._told and pool in self.allotments
+        told = self._told.get(pool)
+        return told is not None and told.sure and pool in self.allotments
 
     def of_quota(self, quota: str) -> list[tuple[str, Share]]:
         """The pools that use a quota, with their shares."""
@@ -133,24 +143,41 @@ class Shares:
     def _readings(self) -> list[Any]:
         return [link.reading for link in self.context.links.values() if link.reading is not None]
 
-    async def _tell(self, pool: str, spec: WorkerPoolSpec, link: Link) -> None:
-        """Write the cap of one pool to the store if it is not what the store has."""
-        assert link.reading is not None  # noqa: S101 - by the caller
-        wanted = spec.max_running
+    def _changes(
+        self, ticked: Link, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]]
+    ) -> list[tuple[str, int | None]]:
+        """The caps to write on this link, lower ones first; each counts as given from now on."""
+        found: list[tuple[str, int | None]] = []
+        now = self.context.now()
+        for pool, (spec, link) in pools.items():
+            if link is not ticked or link.reading is None:
+                continue
+            wanted, known = self._wanted(pool, spec), self._known(pool, link)
+            if known is not None and known.cap == wanted:
+                self._told[pool] = Told(wanted, known.at, sure=True)
+                continue
+            if known is None and wanted is None:
+                continue
+            larger = wanted if known is None or known.cap is None or wanted is None else max(wanted, known.cap)
+            self._told[pool] = Told(larger, now, sure=False)
+            found.append((pool, wanted))
+        return sorted(found, key=lambda change: -1 if change[1] is None else change[1])
+
+    def _wanted(self, pool: str, spec: WorkerPoolSpec) -> int | None:
+        """The exact cap of a pool; None for no bound."""
+        if not spec.providers:
+            return spec.max_running
         allotment = self.allotments.get(pool)
-        if spec.providers:
-            slots = allotment.slots if allotment else 0
-            wanted = slots if wanted is None else min(wanted, slots)
-        stats, told = link.reading.pools.get(pool), self._told.get(pool)
-        known = stats.max_running if stats else None
-        if told is not None and told.at > link.reading.at:
-            known = told.cap
-        if known == wanted and (stats is not None or wanted is None or told is not None):
-            if spec.providers and told is None:
-                self._told[pool] = Ledger(wanted, link.reading.at)
-            return
-        await link.call(calls.set_pool(pool, max_running=wanted))
-        self._told[pool] = Ledger(wanted, self.context.now())
+        slots = allotment.slots if allotment else 0
+        return slots if spec.max_running is None else min(spec.max_running, slots)
+
+    def _known(self, pool: str, link: Link) -> Told | None:
+        """What the store has; None if it does not know the pool."""
+        assert link.reading is not None  # noqa: S101 - by the caller
+        told, stats = self._told.get(pool), link.reading.pools.get(pool)
+        if told is not None and told.sure and told.at > link.reading.at:
+            return told
+        return None if stats is None else Told(stats.max_running, link.reading.at, sure=True)
 
     async def _quotas(self) -> dict[str, Quota]:
         found = {}
@@ -158,7 +185,7 @@ class Shares:
             meta = manifest["metadata"]
             key = f"{meta['namespace']}/{meta['name']}"
             try:
-                spec = read_spec(ProviderQuotaSpec, manifest)
+                spec = self.context.spec(ProviderQuotaSpec, manifest)
             except ResourceError:
                 found[key] = Quota(key=key, concurrent_calls=None)
                 continue

@@ -10,7 +10,7 @@ from typing import Any
 from poolkeeper.store import calls
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.signals import backlog
-from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec, read_spec
+from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.shares import Shares
@@ -32,7 +32,7 @@ class Ticks:
     async def after_reading(self, link: Link) -> None:
         """One round; raises what the store raises, after which the next reading tries again."""
         context = self._context
-        context.loops.ticked(f"database {'/'.join(link.key)}", 60 + 3 * link.interval.total_seconds())
+        context.loops.ticked(link.loop_name, 60 + 3 * link.interval.total_seconds())
         blind = link.blind(context.now())
         if (blind is None) != (self._blind.get(link.key, "unseen") is None) or link.failures == 1:
             context.enqueue(DATABASE, *link.key)
@@ -41,22 +41,24 @@ class Ticks:
             if blind is not None and was != blind:
                 self._enqueue_all(link)
             return
-        await self._shares.divide(*self._pools())
+        await self._shares.divide(link, *self._pools(link))
         self._enqueue(link)
         await self._housekeeping(link)
 
-    def _pools(self) -> tuple[dict[str, tuple[WorkerPoolSpec, Link | None]], dict[str, int]]:
-        """All pools with their links, and what waits for each."""
+    def _pools(self, ticked: Link) -> tuple[dict[str, tuple[WorkerPoolSpec, Link | None]], dict[str, int]]:
+        """The pools of this link, and all that share quotas, with their links; and what waits for each."""
         pools: dict[str, tuple[WorkerPoolSpec, Link | None]] = {}
         demand: dict[str, int] = {}
         for manifest in self._context.world.all(POOL.kind):
             meta = manifest["metadata"]
             pool = f"{meta['namespace']}/{meta['name']}"
             try:
-                spec = read_spec(WorkerPoolSpec, manifest)
+                spec = self._context.spec(WorkerPoolSpec, manifest)
             except ResourceError:
                 continue
             link = self.link_of(meta["namespace"], spec)
+            if link is not ticked and not spec.providers:
+                continue
             pools[pool] = (spec, link)
             if link is not None and link.reading is not None:
                 names = [queue.name for queue in spec.queues]

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from poolkeeper.errors import PoolkeeperError
+from poolkeeper_operator.runtime import metrics
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,7 @@ class WorkQueue:
         except Exception as error:  # noqa: BLE001 - whatever a key's run raises delays that key alone
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             again = self._not_before[key] = self._now() + backoff(failures, self._luck())
+            metrics.FAILED.labels(key.kind).inc()
             expected = getattr(error, "expected", isinstance(error, (PoolkeeperError, OSError)))
             say = log.warning if expected else log.exception
             say("reconcile.failed: %s: %s", key, error, extra={"key": str(key), "failures": failures})

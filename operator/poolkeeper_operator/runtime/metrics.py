@@ -1,0 +1,68 @@
+"""What /metrics tells of the operator: the same values as status, per pool and queue, without a delay.
+
+Names are part of the API. Labels are namespaces and names only; an object that is gone takes its series along.
+"""
+
+from collections.abc import Mapping
+
+from prometheus_client import Counter, Gauge
+
+from poolkeeper.store.rows import QueueStats
+from poolkeeper_operator.decide.decision import Decision
+
+_POOL = ("namespace", "pool")
+_QUEUE = ("namespace", "queue")
+
+POOL_GAUGES: Mapping[str, Gauge] = {
+    "wanted": Gauge("poolkeeper_pool_wanted_pods", "Pods that the work of a pool asks for.", _POOL),
+    "limited": Gauge("poolkeeper_pool_limited_pods", "Pods that limits leave of them.", _POOL),
+    "replicas": Gauge("poolkeeper_pool_replicas", "Pods asked of the Deployment.", _POOL),
+    "busy": Gauge("poolkeeper_pool_busy_slots", "Slots in use.", _POOL),
+    "blind": Gauge("poolkeeper_pool_blind", "1 while the pool's queues cannot be read.", _POOL),
+}
+QUEUE_GAUGES: Mapping[str, Gauge] = {
+    "ready": Gauge("poolkeeper_queue_runnable_tasks", "Tasks that could run now (counted up to 10000).", _QUEUE),
+    "running": Gauge("poolkeeper_queue_running_tasks", "Tasks in user code.", _QUEUE),
+    "dead": Gauge("poolkeeper_queue_dead_letters", "Tasks that wait for a person.", _QUEUE),
+    "dead_recent": Gauge("poolkeeper_queue_dead_letters_last_minute", "Of these, new within a minute.", _QUEUE),
+    "oldest": Gauge("poolkeeper_queue_oldest_runnable_seconds", "Age of the oldest task that could run.", _QUEUE),
+    "expiries": Gauge("poolkeeper_queue_lease_expiries", "Leases that ended by expiry, in total.", _QUEUE),
+}
+SCALED = Counter("poolkeeper_pool_scaled_total", "Changes of a pool's size.", (*_POOL, "direction"))
+FAILED = Counter("poolkeeper_operator_reconcile_failures_total", "Reconciles that will be tried again.", ("kind",))
+
+
+def tell_pool(namespace: str, pool: str, decision: Decision, replicas: int, busy: int | None) -> None:
+    """The last decision about a pool."""
+    values = {
+        "wanted": decision.wanted,
+        "limited": decision.limited,
+        "replicas": replicas,
+        "blind": int(decision.blind),
+        **({} if busy is None else {"busy": busy}),
+    }
+    for name, value in values.items():
+        POOL_GAUGES[name].labels(namespace, pool).set(value)
+
+
+def tell_queue(stats: QueueStats) -> None:
+    """The last reading of a queue."""
+    values = {
+        "ready": stats.ready,
+        "running": stats.running,
+        "dead": stats.dead,
+        "dead_recent": stats.dead_recent,
+        "oldest": stats.oldest_runnable.total_seconds() if stats.oldest_runnable else 0.0,
+        "expiries": stats.lease_expiries,
+    }
+    for name, value in values.items():
+        QUEUE_GAUGES[name].labels(stats.namespace, stats.name).set(value)
+
+
+def forget(gauges: Mapping[str, Gauge], namespace: str, name: str) -> None:
+    """The object is gone."""
+    for gauge in gauges.values():
+        try:
+            gauge.remove(namespace, name)
+        except KeyError:
+            continue
