@@ -7,10 +7,14 @@ import pytest
 import yaml
 
 from fixtures.console import ON_A_CLUSTER, ROOT, Block, Shell, blocks, free_port, shell, shows
+from fixtures.postgres import Database
 from poolkeeper_operator.resources.kinds import KINDS, read_spec
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 WITH_COMMANDS = [page for page in PAGES if any(block.language in {"console", "python"} for block in blocks(page))]
+WITH_SQL = [
+    page for page in PAGES if page.parent.name != "reference" and any(block.language == "sql" for block in blocks(page))
+]
 SHELL_LANGUAGES = {"sh", "bash", "shell", "shell-session"}
 
 
@@ -64,6 +68,15 @@ def test_a_resource_that_a_page_shows_is_valid(page: Path) -> None:
 def test_commands_stand_in_blocks_that_are_run(page: Path) -> None:
     """A block of another language would look the same to a reader and never be run."""
     assert [block.language for block in blocks(page) if block.language in SHELL_LANGUAGES] == []
+
+
+@pytest.mark.parametrize("page", WITH_SQL, ids=named)
+def test_sql_that_a_page_shows_is_understood_by_the_server(page: Path, database: Database) -> None:
+    """In a transaction that is rolled back."""
+    for block in blocks(page):
+        if block.language == "sql":
+            with database.connect() as conn, conn.transaction(force_rollback=True):
+                conn.execute(block.text.encode())
 
 
 def test_an_output_that_differs_is_seen(tmp_path: Path) -> None:
