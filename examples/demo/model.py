@@ -70,6 +70,10 @@ class Log:
         with self._lock:
             self._write({"what": "refused", **call})
 
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._file.close()
+
     def _write(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps({"at": time.time(), **entry}) + "\n")
 
@@ -122,6 +126,11 @@ class Server(ThreadingHTTPServer):
         """Whether the rate has room for this call."""
         with self._lock:
             return self._rate.admits((call["task"], call["step"]), time.monotonic())
+
+    def server_close(self) -> None:
+        """Listen no more, and close the log."""
+        super().server_close()
+        self.log.close()
 
     def handle_error(self, *_: object) -> None:
         """A caller that goes away while it is answered is nothing to report."""
