@@ -8,6 +8,7 @@ import random
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).with_name("trace.csv")
 COMPRESSION = 2.0  # times faster than it was, arrivals and service alike
@@ -21,7 +22,7 @@ class Arrival:
 
     at: float
     key: str
-    payload: dict[str, object]
+    payload: dict[str, Any]
 
 
 def arrivals(lines: list[str] | None = None, compression: float = COMPRESSION) -> list[Arrival]:

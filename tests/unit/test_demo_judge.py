@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from examples.demo.facts import (
     Call,
     CallLog,

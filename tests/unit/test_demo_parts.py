@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
-
 from examples.demo import kill, trace, verify
 from examples.demo.screen import Sample, Screen, chart, state
+from pydantic import BaseModel
+from rich.console import Console
+
 from poolkeeper_operator.resources import DatabaseSpec, ProviderQuotaSpec, TaskQueueSpec, WorkerPoolSpec
 
 DEMO = Path(verify.__file__).parent
@@ -38,7 +39,7 @@ def test_compression_shortens_arrivals_and_service_alike() -> None:
     ("name", "spec"),
     [("database", DatabaseSpec), ("queue", TaskQueueSpec), ("quota", ProviderQuotaSpec), ("pool", WorkerPoolSpec)],
 )
-def test_what_the_demo_applies_is_valid(name: str, spec: type) -> None:
+def test_what_the_demo_applies_is_valid(name: str, spec: type[BaseModel]) -> None:
     spec.model_validate(yaml.safe_load((DEMO / f"{name}.yaml").read_text())["spec"])
 
 
