@@ -18,17 +18,17 @@ ENV PATH=/opt/poolkeeper/bin:/usr/local/bin:/usr/bin:/bin \
     PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_QUIET=1 PIP_ROOT_USER_ACTION=ignore
 COPY dist/wheels /wheels
 
-# dependencies first: a change of our own code then costs one small step
-FROM build AS build-worker
+FROM build AS dependencies-worker
 RUN ["pip", "install", "--find-links=/wheels", "--requirement=/wheels/worker.txt"]
-COPY dist/poolkeeper /poolkeeper
-RUN ["pip", "install", "--find-links=/poolkeeper", "--no-deps", "poolkeeper"]
 
-FROM build AS build-operator
+FROM build AS dependencies-operator
 RUN ["pip", "install", "--find-links=/wheels", "--requirement=/wheels/operator.txt"]
-COPY dist/poolkeeper /poolkeeper
-RUN ["pip", "install", "--find-links=/poolkeeper", "--no-deps", "poolkeeper"]
 RUN ["pip", "uninstall", "--yes", "setuptools", "pip"]
+
+# beside the dependencies, so that a change of our own code changes one small layer
+FROM build AS ours
+COPY dist/poolkeeper /poolkeeper
+RUN ["pip", "install", "--find-links=/poolkeeper", "--no-deps", "--prefix=/ours", "poolkeeper"]
 
 FROM ${BASE_IMAGE} AS runtime
 COPY --from=build /etc/passwd /etc/group /etc/
@@ -48,7 +48,8 @@ LABEL org.opencontainers.image.title="poolkeeper-operator" \
       org.opencontainers.image.description="Keeps the worker pools that TaskQueues and WorkerPools ask for" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-COPY --from=build-operator /opt/poolkeeper /opt/poolkeeper
+COPY --from=dependencies-operator /opt/poolkeeper /opt/poolkeeper
+COPY --from=ours /ours /opt/poolkeeper
 CMD ["operator"]
 
 # last, so that a build without a target makes the image that users build on
@@ -58,7 +59,8 @@ LABEL org.opencontainers.image.title="poolkeeper-worker" \
       org.opencontainers.image.description="Base image of Poolkeeper workers: copy your app to /app" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-COPY --from=build-worker /opt/poolkeeper /opt/poolkeeper
+COPY --from=dependencies-worker /opt/poolkeeper /opt/poolkeeper
+COPY --from=ours /ours /opt/poolkeeper
 ENV PYTHONPATH=/app
 WORKDIR /app
 CMD ["worker"]

@@ -32,9 +32,10 @@ _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Base:
-    """What to build on, an archive or an image's reference, and the Python in it as "3.11"."""
+    """What to build on: the image's name, its archive where it is not fetched by name, the Python in it as "3.11"."""
 
-    source: Path | str
+    tag: str
+    archive: Path | None
     python: str
 
 
@@ -48,18 +49,19 @@ class Mirror:
     trusted: bool = False
 
 
-def base_image(tag: str, say: cache.Say) -> Base:
-    """The archive of the base image, made if it is not in the cache; the image in it is called `tag`."""
+def base_image(say: cache.Say) -> Base:
+    """The base image, made if it is not in the cache."""
     suite = packages.os_release().get("VERSION_CODENAME", "")
     key = cache.key((suite.encode(), platform.machine().encode(), Path(__file__).read_bytes()))
     archive = cache.folder() / f"base-{suite}-{key}.tar"
+    tag = f"localhost/poolkeeper-base:{key}"
     if not archive.exists():
         packages.need(packages.IMAGE, purpose="the base image", say=say)
         if os.geteuid() != 0:
             raise LabError("making a base image needs root: run as root, or name an image in POOLKEEPER_BASE_IMAGE")
         cache.require_space(archive.parent, cache.GIB, "the base image")
         _make(mirror(suite), tag, archive, say)
-    return Base(archive, _labels(archive)[_PYTHON])
+    return Base(tag, archive, _labels(archive)[_PYTHON])
 
 
 def mirror(suite: str, etc: Path = Path("/etc/apt")) -> Mirror:

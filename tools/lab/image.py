@@ -21,7 +21,6 @@ from lab.wheels import ROOT, Wheels, prepare, wheels
 
 WORKER = "localhost/poolkeeper-worker:dev"
 OPERATOR = "localhost/poolkeeper-operator:dev"
-_BASE = "localhost/poolkeeper-base:dev"
 _KEPT = 3  # archives per image: other checkouts may be at other commits
 _IN_USE = 1800.0  # seconds in which whoever asked for an archive has loaded it
 
@@ -32,10 +31,10 @@ def build_images(say: cache.Say = tell) -> list[Path]:
         base = _base(say)
         parts = wheels(base.python, say)
         recipe = [(ROOT / name).read_bytes() for name in ("Dockerfile", ".dockerignore")]
-        key = cache.key((str(base.source).encode(), parts.key.encode(), *recipe))
+        key = cache.key((base.tag.encode(), parts.key.encode(), *recipe))
         archives = {WORKER: _archive(WORKER, key), OPERATOR: _archive(OPERATOR, key)}
         if any(not archive.exists() for archive in archives.values()):
-            say("images: building worker and operator from the Dockerfile (about 30 s, 10 s after the first time)")
+            say("images: building worker and operator from the Dockerfile (about 40 s at first, then 10 s)")
             _build(archives, base, parts, say)
         for tag, archive in archives.items():
             _keep(tag, archive)
@@ -73,12 +72,11 @@ def _build(archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say)
         prepare(context / "dist", parts)
         for name in ("Dockerfile", ".dockerignore"):
             shutil.copy(ROOT / name, context)
-        if isinstance(base.source, Path):
-            storage.load(base.source)
-        arguments = {"BASE_IMAGE": _BASE if isinstance(base.source, Path) else base.source}
+        if base.archive and not storage.has(base.tag):
+            storage.load(base.archive)
         for tag, archive in archives.items():
             target = tag.removeprefix("localhost/poolkeeper-").partition(":")[0]
-            storage.build(context, tag, target=target, arguments=arguments)
+            storage.build(context, tag, target=target, arguments={"BASE_IMAGE": base.tag})
             storage.save(tag, archive)
             say(f"images: {tag}, {archive.stat().st_size >> 20} MiB")
 
@@ -86,10 +84,10 @@ def _build(archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say)
 def _base(say: cache.Say) -> Base:
     named = os.environ.get("POOLKEEPER_BASE_IMAGE")
     if not named:
-        return base_image(_BASE, say)
+        return base_image(say)
     with Storage(_folder(), say) as storage:
         python = storage.ask(named, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-    return Base(named, python)
+    return Base(named, None, python)
 
 
 def _folder() -> Path:
