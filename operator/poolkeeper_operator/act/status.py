@@ -13,7 +13,7 @@ from poolkeeper_operator.runtime.kube import Kube
 
 EVERY = 30.0
 RATE = 5.0  # a second, for ordinary writes of all objects together (O33)
-_URGENT = ("observedGeneration", "policyVersion", "instanceID", "schemaVersion", "wanted", "decisions", "pools")
+_URGENT = ("observedGeneration", "policyVersion", "instanceID", "schemaVersion", "decisions")
 
 
 class StatusWriter:
@@ -71,7 +71,14 @@ def urgent(present: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
         return True
     if bool((present.get("deadLetters") or {}).get("total")) != bool((status.get("deadLetters") or {}).get("total")):
         return True
+    if _named(present) != _named(status):
+        return True
     return _settled(present) != _settled(status) or _verdicts(present) != _verdicts(status)
+
+
+def _named(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The pools that share a quota; how much each has is a figure that moves."""
+    return [(pool["namespace"], pool["name"]) for pool in status.get("pools") or []]
 
 
 def _settled(status: Mapping[str, Any]) -> tuple[bool, bool]:

@@ -58,7 +58,10 @@ class Shares:
         }
         uses |= self._leaving(uses, pools)
         self._uses = dict(uses)
-        self.allotments = allot(quotas, list(uses.values()))
+        before, self.allotments = self.allotments, allot(quotas, list(uses.values()))
+        if before != self.allotments:
+            for key in quotas:
+                self.context.enqueue(QUOTA, *key.split("/"))
         self.used = _used(uses.values())
         for pool, cap in self._changes(ticked, pools):
             await ticked.call(calls.set_pool(pool, max_running=cap))

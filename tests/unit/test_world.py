@@ -1,0 +1,39 @@
+"""What was seen of the API server: never older than what was known, and complete after each list (kopf-and-style 1.2, 1)."""
+
+from poolkeeper_operator.observe.world import World
+
+
+def seen(name, version, **labels):
+    return {"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version), "labels": labels}}
+
+
+def test_an_older_version_is_ignored():
+    """Events of a slow watch do not undo what we wrote and were answered."""
+    world = World()
+    assert world.put("WorkerPool", seen("a", 7))
+    assert not world.put("WorkerPool", seen("a", 6))
+    assert not world.put("WorkerPool", seen("a", 7))
+    assert world.get("WorkerPool", "ns", "a")["metadata"]["resourceVersion"] == "7"
+
+
+def test_what_a_list_lacks_is_forgotten_unless_it_is_newer_than_the_list():
+    """Objects that vanished without an event are noticed; one created meanwhile stays."""
+    world = World()
+    world.put("WorkerPool", seen("gone", 3))
+    world.put("WorkerPool", seen("kept", 4))
+    since = world.newest("WorkerPool")
+    world.put("WorkerPool", seen("created meanwhile", 9))
+    changed = world.replace("WorkerPool", [seen("kept", 4), seen("new", 8)], since)
+    assert changed == {("ns", "gone"), ("ns", "new")}
+    assert world.get("WorkerPool", "ns", "gone") is None
+    assert world.get("WorkerPool", "ns", "created meanwhile") is not None
+
+
+def test_pods_are_found_by_their_pool():
+    """And forgotten with it."""
+    world = World()
+    world.put("Pod", seen("p1", 1, **{"poolkeeper.dev/pool": "a"}))
+    world.put("Pod", seen("p2", 2, **{"poolkeeper.dev/pool": "b"}))
+    assert [pod["metadata"]["name"] for pod in world.pods("ns", "a")] == ["p1"]
+    world.drop("Pod", "ns", "p1")
+    assert world.pods("ns", "a") == []
