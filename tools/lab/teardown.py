@@ -57,7 +57,7 @@ def one_node_at_a_time(say: cache.Say, *, wanted: bool) -> Iterator[None]:
         return
     with (cache.folder() / "node.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        _await_others(say)
+        await_turn(say)
         if network.has_proxy_table():
             raise LabError(
                 "another kube-proxy's services are on this machine, and two break each other's. If its owner is gone: "
@@ -66,7 +66,8 @@ def one_node_at_a_time(say: cache.Say, *, wanted: bool) -> Iterator[None]:
         yield
 
 
-def _await_others(say: cache.Say) -> None:
+def await_turn(say: cache.Say) -> None:
+    """Return once no other cluster in this network namespace has a node."""
     end, said = time.monotonic() + _PATIENCE, False
     while others := [each for each in state.all_states() if each.has_node_here]:
         other, owner = others[0], others[0].facts.owner
