@@ -1,0 +1,140 @@
+"""Contract 2, A4: the verbs on a real database, as a person types them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.postgres import Database
+from fixtures.workers import Stage, eventually
+from poolkeeper.cli import run
+
+QUEUE = """
+apiVersion: poolkeeper.dev/v1alpha1
+kind: TaskQueue
+metadata: {name: mail, namespace: team-a}
+spec: {databaseRef: {name: main}, maxDeliveries: 1, deadLetter: {owner: me, runbookURL: "https://example.com"}}
+---
+apiVersion: poolkeeper.dev/v1alpha1
+kind: ProviderQuota
+metadata: {name: other}
+"""
+
+
+class Terminal:
+    """One program after the other on one database."""
+
+    def __init__(self, dsn: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("POOLKEEPER_DSN_FILE", raising=False)
+        monkeypatch.setenv("POOLKEEPER_DSN", dsn)
+        self._capsys = capsys
+        self.error = ""
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        assert run(list(arguments)) == code, self._capsys.readouterr()
+        out, self.error = self._capsys.readouterr()
+        return out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--output", "json"))
+
+
+@pytest.fixture
+def terminal(database: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    return Terminal(database.dsn, capsys, monkeypatch)
+
+
+def test_a_queue_is_applied_listed_paused_and_resumed(terminal: Terminal, tmp_path: Path) -> None:
+    """Contract 16: without Kubernetes, from the file that kubectl takes; the same again changes nothing."""
+    file = tmp_path / "queue.yaml"
+    file.write_text(QUEUE)
+    assert terminal.json("queue", "apply", str(file)) == [
+        {"queue": "team-a/mail", "policy_version": 1, "changed": True}
+    ]
+    assert terminal.json("queue", "apply", str(file))[0]["changed"] is False
+    terminal("queue", "pause", "team-a/mail")
+    assert terminal.json("queue", "list")[0]["paused"] is True
+    terminal("submit", "team-a/mail", "mail.send", code=4)
+    assert terminal.error.startswith("error: queue_paused: ")
+    terminal("queue", "resume", "team-a/mail")
+    terminal("submit", "team-a/mail", "mail.send")
+    assert "team-a/mail" in terminal("queue", "list")
+    terminal("queue", "pause", "nowhere", code=3)
+    assert terminal.error.startswith("error: unknown_queue: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: Pod", "holds no TaskQueue"),
+        ("kind: TaskQueue\nspec: {}", "no metadata.name"),
+        ("kind: TaskQueue\nmetadata: {name: x}\nspec: {maxDeliverys: 3}", "spec.maxDeliverys: there is no such field"),
+        ("a: [", "no YAML"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_as_a_whole(terminal: Terminal, tmp_path: Path, text: str, words: str) -> None:
+    """Contract 2: exit code 2, and nothing of the file is applied."""
+    file = tmp_path / "queue.yaml"
+    file.write_text(f"{QUEUE}\n---\n{text}" if "kind: TaskQueue" in text else text)
+    terminal("queue", "apply", str(file), code=2)
+    assert words in terminal.error
+    assert terminal.json("queue", "list") == []
+
+
+def test_a_task_from_submit_to_discard(stage: Stage, terminal: Terminal) -> None:
+    """A4, Q29: shown, dead-lettered, requeued with a reason, dead again, discarded; the timeline tells all of it."""
+    stage.apply(max_deliveries=1)
+    stage.worker().ready()
+    task = terminal.json("submit", "q", "t.raises", '"error"', "--key", "k1")["task_id"]
+    assert terminal("submit", "q", "t.raises", '"error"', "--key", "k1").strip() == task
+    eventually(lambda: terminal.json("task", "show", task)["state"] == "dead", "the task is dead")
+    assert [letter["task_id"] for letter in terminal.json("dlq", "list", "--queue", "q")] == [task]
+    assert task in terminal("dlq", "list")
+    terminal("dlq", "requeue", task, "--why", "mended")
+    eventually(lambda: terminal.json("task", "show", task)["state"] == "dead", "the task is dead again")
+    assert "canceled" in terminal("dlq", "discard", task, "--why", "hopeless")
+    terminal("dlq", "discard", task, "--why", "twice", code=4)
+    assert terminal.error.startswith("error: not_dead: ")
+    history = terminal.json("task", "timeline", task)
+    assert [row["what"] for row in history if row["actor"]] == ["requeued", "discarded"]
+    assert "RuntimeError" in terminal("task", "timeline", task)
+
+
+def test_what_is_not_there_exits_with_3(terminal: Terminal) -> None:
+    """Contract 2."""
+    nobody = "01a22861-70de-79ba-acfa-13b3cdac6ae6"
+    for arguments in (
+        ("task", "show"),
+        ("task", "timeline"),
+        ("task", "cancel", "--why", "x"),
+        ("task", "requeue", "--why", "x"),
+    ):
+        terminal(*arguments[:2], nobody, *arguments[2:], code=3)
+        assert terminal.error.startswith("error: unknown_task: ")
+
+
+def test_a_waiting_task_is_canceled_at_once(stage: Stage, terminal: Terminal) -> None:
+    """Q39: with who and why in its history."""
+    task = terminal("submit", "q", "t.count", "--delay", "1h").strip()
+    terminal("task", "cancel", task, "--why", "a mistake")
+    row = terminal.json("task", "timeline", task)[-1]
+    assert (row["state"], row["reason"]) == ("canceled", "a mistake")
+    assert row["actor"]
+
+
+def test_migrations_are_printed_checked_and_applied(
+    empty_database: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contract 18: an empty database is too old and the message names the command; what is printed is what is run."""
+    terminal = Terminal(empty_database.dsn, capsys, monkeypatch)
+    terminal("migrate", "--check", code=5)
+    assert terminal.error.startswith("error: schema_too_old: ")
+    assert "poolkeeper migrate --apply" in terminal.error
+    printed = terminal("migrate", "--print")
+    assert "CREATE TABLE poolkeeper.task" in printed
+    terminal("migrate", "--check", code=5)
+    terminal("migrate", "--apply")
+    assert "works with it" in terminal("migrate", "--check")
+    assert terminal("migrate", "--print").strip() == ""
+    assert "up to date" in terminal("migrate", "--apply")
