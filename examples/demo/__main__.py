@@ -15,6 +15,7 @@ from .screen import Screen
 from .story import CAUSES, Story
 
 USAGE, INTERRUPTED = 2, 130
+ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -23,7 +24,8 @@ def main() -> int:
     if broken not in {None, *CAUSES}:
         print(f"demo: DEMO_BREAK={broken}: unknown; it is one of {', '.join(CAUSES)}, or absent", file=sys.stderr)
         return USAGE
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in ENDS:
+        signal.signal(number, _interrupt)
     screen = Screen()
     try:
         well = _show(screen, broken)
@@ -58,8 +60,8 @@ def _show(screen: Screen, broken: str | None) -> bool:
                 story.explain()
                 return story.verified()
         finally:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # cleaning up is not to be interrupted
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            for number in (signal.SIGINT, *ENDS):
+                signal.signal(number, signal.SIG_IGN)  # cleaning up is not to be interrupted
 
 
 def _times(screen: Screen) -> None:

@@ -87,7 +87,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it. `resizes` and `exits` are None where the API server's record cannot be read."""
+    """All of it. `resizes`, `exits` and `images` are None where the API server's record cannot be read."""
 
     tasks: tuple[Task, ...]
     sessions: tuple[Session, ...]
@@ -99,6 +99,7 @@ class Facts:
     pods: int
     resizes: tuple[Resize, ...] | None
     exits: tuple[Exit, ...] | None
+    images: frozenset[str] | None
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ class Promise:
     max_deliveries: int
     target_age: float
     retry_after: float
+    image: str
 
 
 @dataclass

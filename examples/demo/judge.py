@@ -28,6 +28,7 @@ def judge(facts: Facts, promise: Promise) -> list[Finding]:
         *accounts(facts, promise),
         *growth(facts),
         *quota(facts, promise),
+        built(facts, promise),
         *kill(facts, promise),
         *repeats(facts, promise),
         *poison(facts, promise),
@@ -84,6 +85,16 @@ def quota(facts: Facts, promise: Promise) -> Iterator[Finding]:
     limit = promise.concurrent_calls
     over = "" if peak <= limit else ", which is more than was promised"
     yield Finding(0 < peak <= limit, f"calls in flight at once: at most {peak}, the quota is {limit}{over}")
+
+
+def built(facts: Facts, promise: Promise) -> Finding:
+    """What ran is what was built from the sources here."""
+    if facts.images is None:
+        return Finding(True, "which image the pods ran is not in reach here")
+    well = facts.images == {promise.image}
+    return Finding(
+        well, f"the pods ran {_listed(facts.images)}{'' if well else f', not {promise.image[:19]}'}, built here"
+    )
 
 
 def kill(facts: Facts, promise: Promise) -> Iterator[Finding]:
@@ -218,8 +229,8 @@ def late(facts: Facts, promise: Promise) -> Finding:
     longest = max((task.waited for task in facts.tasks), default=0.0)
     return Finding(
         True,
-        f"waited beyond targetAge {promise.target_age:g} s: {len(over)} tasks, the longest {longest:.1f} s "
-        "(the quota was full)",
+        f"waited beyond targetAge {promise.target_age:g} s: {len(over)} tasks, {sum(over):.0f} s in all, "
+        f"the longest {longest:.1f} s; the quota was full",
     )
 
 
@@ -248,6 +259,10 @@ def _lost_in(task: Task, call: Call) -> str | None:
 
 def _succeeded_at(task: Task) -> float:
     return next((each.ended for each in task.deliveries if each.outcome == "succeeded"), float("inf"))
+
+
+def _listed(images: frozenset[str]) -> str:
+    return ", ".join(f"image {each[:19]}" for each in sorted(images)) or "no image"
 
 
 def _growths(sizes: list[int]) -> int:

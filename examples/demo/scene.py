@@ -46,6 +46,7 @@ class Scene:
     kubectl: Kubectl
     database: Server
     model_url: str
+    agent_image: Path
 
     def __init__(self, say: Say) -> None:
         self._say = say
@@ -74,7 +75,8 @@ class Scene:
         packages.need(wanted, purpose="a node and its images", say=self._say)
         build.ensure(say=self._say)
         operator = image.build_images(self._say)[1]
-        return [operator, image.build_app_image(ROOT / "examples" / "agent", AGENT_IMAGE, self._say)]
+        self.agent_image = image.build_app_image(ROOT / "examples" / "agent", AGENT_IMAGE, self._say)
+        return [operator, self.agent_image]
 
     def start_cluster(self, archives: list[Path]) -> None:
         """A cluster with a node that has the images."""
@@ -90,6 +92,8 @@ class Scene:
 
     def start_platform(self) -> None:
         """The operator by its chart, and meanwhile the database and the model server."""
+        if _foreign():  # a cluster that stays is left as it was found, but for the definitions
+            self._ends.callback(self._uninstall)
         installed = _Later(self._install)
         host = self.cluster.host_address
         if host is None:
@@ -127,6 +131,11 @@ class Scene:
     def _install(self) -> None:
         helm = Helm(self.cluster.kubeconfig, OPERATOR_NAMESPACE)
         helm("install", "poolkeeper", ROOT / "charts" / "poolkeeper", "--create-namespace", "--set", "image.tag=dev")
+
+    def _uninstall(self) -> None:
+        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", check=False)
+        Helm(self.cluster.kubeconfig, OPERATOR_NAMESPACE)("uninstall", "poolkeeper", "--ignore-not-found", check=False)
+        self.kubectl("delete", "namespace", OPERATOR_NAMESPACE, "--ignore-not-found", check=False)
 
     def _make_logins(self) -> None:
         text = sql.SQL((HERE / "logins.sql").read_text())  # our own file

@@ -105,6 +105,10 @@ class Story:
         age, calls_at_once = self._promise.target_age, self._promise.concurrent_calls
         if watch.until(lambda now: now.ready >= 1, 30):
             self._screen.say(f"The first pod is ready: a task should start before it is {age:g} s old (targetAge).")
+        else:
+            self._screen.say("No pod is ready after 30 s. What the cluster says about it:")
+            for command in (("get", "pods"), ("logs", f"deployment/{NAME}", "--tail=20")):
+                self._screen.shows("kubectl " + " ".join(command), self._scene.kubectl(*command, check=False))
         if watch.until(lambda now: now.ready == now.wanted > 1, 20):
             self._screen.say(
                 f"The pool has grown as far as the quota allows: {calls_at_once} calls at once, one per task, 2 tasks per pod."
@@ -114,7 +118,7 @@ class Story:
 
     def _views(self) -> None:
         shown = self._scene.kubectl("get", "tq,wp,pq")
-        self._screen.shows(f"kubectl get tq,wp,pq -n {NAMESPACE}", shown)
+        self._screen.shows(f"kubectl get tq,wp,pq -n {NAMESPACE}   # figures in a status are up to 30 s old", shown)
 
     def _kill(self) -> None:
         if self._broken == "kill":
@@ -124,7 +128,11 @@ class Story:
         if victim is None:
             self._screen.say("No worker was in the middle of a later step within 20 s, so none is killed.")
             return
-        kill.kill(victim.pid)
+        try:
+            kill.kill(victim.pid)
+        except PermissionError:
+            self._screen.say(f"Process {victim.pid} of pod {victim.pod} may not be killed from here: that needs root.")
+            return
         self._screen.say(
             f"Pod {victim.pod}, one of {victim.busy_pods} that work, was in the middle of step "
             f"{STEPS.index(victim.step) + 1} ({victim.step}) of task …{victim.task[-8:]}. Its process, pid {victim.pid} "
@@ -208,6 +216,7 @@ class Story:
         )
         argv = [sys.executable, "-m", f"{__package__}.verify", "--dsn", scene.owner_dsn]
         argv += ["--kubeconfig", str(scene.cluster.kubeconfig), "--log", str(scene.model_log)]
+        argv += ["--image", str(scene.agent_image)]
         argv += ["--audit", str(scene.cluster.audit_log)] if scene.cluster.audit_log else []
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
         self._screen.plain((done.stdout + done.stderr).rstrip())

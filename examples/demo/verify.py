@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import yaml
 from psycopg.rows import dict_row
 
 from lab.audit import AuditLog
+from lab.image import image_id
 from lab.kubectl import Kubectl
 from poolkeeper.durations import parse_duration
 
@@ -30,8 +32,8 @@ NAMESPACE, NAME, POISON = "demo", "agents", "poison"
 STEPS = ("plan", "write", "check")
 
 
-def promise() -> Promise:
-    """What the files of the demo say."""
+def promise(image: str = "") -> Promise:
+    """What the files of the demo say; `image` is the id of the one that was built."""
     spec = {kind: yaml.safe_load((HERE / f"{kind}.yaml").read_text())["spec"] for kind in ("queue", "quota", "pool")}
     return Promise(
         keys=frozenset(arrival.key for arrival in arrivals()),
@@ -40,6 +42,7 @@ def promise() -> Promise:
         concurrent_calls=spec["quota"]["limits"]["concurrentCalls"],
         max_deliveries=spec["queue"]["maxDeliveries"],
         retry_after=RETRY_AFTER,
+        image=image,
         target_age=parse_duration(spec["pool"]["scaling"]["targetAge"]).total_seconds(),
     )
 
@@ -76,6 +79,7 @@ def collect(dsn: str, kubectl: Kubectl, audit: Path | None, log: Path) -> Facts:
         pods=len(kubectl.get("pods", "-l", f"poolkeeper.dev/pool={NAME}")),
         resizes=None if writes is None else tuple(_resizes(writes)),
         exits=None if writes is None else tuple(_exits(writes)),
+        images=None if writes is None else frozenset(_images(writes)),
     )
 
 
@@ -107,17 +111,28 @@ def _resizes(writes: list[Any]) -> list[Resize]:
 
 
 def _exits(writes: list[Any]) -> list[Exit]:
-    """Every end of a container in the pods' statuses, once per pod and code."""
+    """Every end of a container, once per pod, code and time."""
     found = {}
-    for write in writes:
-        if write.resource != "pods/status":
-            continue
-        for status in (_body(write).get("status") or {}).get("containerStatuses") or []:
-            for state in (status.get("state"), status.get("lastState")):
-                ended = (state or {}).get("terminated")
-                if ended:
-                    found[write.name, ended["exitCode"], ended.get("finishedAt")] = Exit(write.name, ended["exitCode"])
+    for pod, status in _containers(writes):
+        for state in (status.get("state"), status.get("lastState")):
+            if ended := (state or {}).get("terminated"):
+                found[pod, ended["exitCode"], ended.get("finishedAt")] = Exit(pod, ended["exitCode"])
     return list(found.values())
+
+
+def _images(writes: list[Any]) -> Iterator[str]:
+    """The ids of the images that containers ran."""
+    for _, status in _containers(writes):
+        if status.get("imageID"):
+            yield status["imageID"].rpartition("@")[2]
+
+
+def _containers(writes: list[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Pod and container status, as the kubelet wrote them."""
+    for write in writes:
+        if write.resource == "pods/status":
+            for status in (_body(write).get("status") or {}).get("containerStatuses") or []:
+                yield write.name, status
 
 
 def _body(write: Any) -> dict[str, Any]:
@@ -131,9 +146,10 @@ def main() -> int:
     parser.add_argument("--kubeconfig", type=Path, required=True)
     parser.add_argument("--audit", type=Path, help="the API server's record of writes")
     parser.add_argument("--log", type=Path, required=True, help="the model server's")
+    parser.add_argument("--image", type=Path, required=True, help="archive of the image that pods were to run")
     asked = parser.parse_args()
     facts = collect(asked.dsn, Kubectl(asked.kubeconfig, NAMESPACE), asked.audit, asked.log)
-    findings = judge(facts, promise())
+    findings = judge(facts, promise(image_id(asked.image)))
     for finding in findings:
         print(f"  {'ok ' if finding.well else 'NOT'}  {finding.sentence}")
     broken = [finding for finding in findings if not finding.well]

@@ -27,6 +27,7 @@ PROMISE = Promise(
     max_deliveries=2,
     target_age=3.0,
     retry_after=1.0,
+    image="sha256:built",
 )
 
 
@@ -67,6 +68,7 @@ GOOD = Facts(
     pods=0,
     resizes=(Resize(0.5, 2), Resize(30.0, 0)),
     exits=(Exit("pod-1", 137),),
+    images=frozenset({"sha256:built"}),
 )
 
 
@@ -83,7 +85,7 @@ def test_a_story_that_happened_has_no_violation() -> None:
 
 
 def test_where_the_audit_log_is_out_of_reach_the_rest_is_still_judged() -> None:
-    assert violations(replace(GOOD, resizes=None, exits=None)) == []
+    assert violations(replace(GOOD, resizes=None, exits=None, images=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,8 @@ def test_where_the_audit_log_is_out_of_reach_the_rest_is_still_judged() -> None:
         (replace(GOOD, resizes=()), "no write that made the pool larger"),
         (replace(GOOD, decisions=({**GROWTH, "limitedBy": "Maximum"},)), "the quota never limited the pool"),
         (replace(GOOD, calls=GOOD.calls + calls("c", ("plan", 1.0, 2.0))), "more than was promised"),
+        (replace(GOOD, images=frozenset({"sha256:other"})), "ran image sha256:other, not sha256:built"),
+        (replace(GOOD, images=frozenset()), "the pods ran no image"),
         (replace(GOOD, exits=()), "no container killed by SIGKILL"),
         (replace(GOOD, calls=tuple(replace(each, cut_off=False) for each in GOOD.calls)), "no task of the killed worker"),
         (replace(GOOD, tasks=(replace(KILLED, deliveries=KILLED.deliveries[1:]), OTHER, POISON)), "no worker was killed and resumed"),
