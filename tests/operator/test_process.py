@@ -1,0 +1,104 @@
+"""The operator as a process: what it checks at start, how it answers probes, how it ends, and the commands beside it."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+import yaml
+
+from fixtures.stage import until
+
+
+def fetch(operator, path):
+    port = next(line["port"] for line in operator.lines() if line.get("message") == "operator.ready")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        return answer.status, answer.read().decode()
+
+
+def test_it_is_alive_ready_and_measured(stage, operator):
+    """/livez and /readyz answer, /metrics carries the pool's decision (O11, O30)."""
+    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    assert fetch(operator, "/livez")[0] == 200
+    assert fetch(operator, "/readyz")[0] == 200
+    wanted = f'poolkeeper_pool_replicas{{namespace="{stage.namespace}",pool="mail"}} 0.0'
+    until(lambda: wanted in fetch(operator, "/metrics")[1])
+
+
+def test_it_ends_at_once_and_well(stage, operator):
+    """SIGTERM: connections closed, exit 0, within seconds; nothing is left running in the database."""
+    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    begun = time.monotonic()
+    assert operator.stop() == 0
+    assert time.monotonic() - begun < 10
+    with stage.database.connect() as conn:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE %s"
+        until(lambda: conn.execute(query, ["poolkeeper operator%"]).fetchone() == (0,), timeout=5)
+
+
+def test_two_connections_for_each_database(stage, operator):
+    """One for readings and calls, one that listens (O10, F23)."""
+    stage.apply(stage.db(), *(stage.queue(f"q{n}") for n in range(5)), stage.pool("mail", "q0", "q1"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    with stage.database.connect() as conn:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE %s"
+        until(lambda: conn.execute(query, ["poolkeeper operator%"]).fetchone() == (2,), timeout=10)
+
+
+@pytest.fixture
+def limited_kubeconfig(stage, kubeconfig, tmp_path):
+    """A kubeconfig of an account that may only look at our four kinds."""
+    kubectl = stage.kubectl
+    kubectl("create", "serviceaccount", "limited")
+    kubectl("create", "role", "limited", "--verb=get,list,watch", "--resource=workerpools.poolkeeper.dev")
+    kubectl("create", "rolebinding", "limited", "--role=limited", f"--serviceaccount={stage.namespace}:limited")
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["users"] = [{"name": "limited", "user": {"token": kubectl("create", "token", "limited").strip()}}]
+    config["contexts"] = [
+        {"name": "limited", "context": {"cluster": config["clusters"][0]["name"], "user": "limited"}},
+    ]
+    config["current-context"] = "limited"
+    path = tmp_path / "limited.kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_missing_rights_are_named_at_start(stage, start_operator, limited_kubeconfig):
+    """Each missing verb is a line of its own with its resource; the operator waits unready until they are granted (O31)."""
+    operator = start_operator("--namespace", stage.namespace, kubeconfig=limited_kubeconfig)
+    said = until(lambda: [m for m in _messages(operator) if "right_missing" in m], timeout=15)
+    assert any("patch deployments.apps" in line for line in said)
+    assert any("get secrets" in line for line in said)
+    assert not any("list workerpools.poolkeeper.dev" in line for line in said)
+    assert operator.process.poll() is None
+    assert not any("operator.ready" in message for message in _messages(operator))
+
+
+def _messages(operator):
+    return [line.get("message", "") for line in operator.lines()]
+
+
+def poolkeeper(*argv):
+    return subprocess.run([sys.executable, "-m", "poolkeeper", *argv], capture_output=True, text=True, check=False)
+
+
+def test_pool_explain_tells_why(stage, operator, kubeconfig):
+    """The recorded reasons in sentences, for people and as JSON; an unknown pool is exit 3 (P8, O11)."""
+    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    stage.submit("mail", 4)
+    until(lambda: (stage.get("workerpool", "mail")["status"]).get("decisions"))
+    where = ("-n", stage.namespace, "--kubeconfig", str(kubeconfig))
+    told = poolkeeper("pool", "explain", "mail", *where)
+    assert told.returncode == 0, told.stderr
+    assert "from 0 to 4 pods: 4 tasks can run" in told.stdout
+    found = json.loads(poolkeeper("pool", "explain", "mail", *where, "--output", "json").stdout)
+    assert found["decisions"][0]["applied"] == 4
+    assert "wanted 4" in poolkeeper("pool", "status", "mail", *where).stdout
+    missing = poolkeeper("pool", "status", "nobody", *where)
+    assert missing.returncode == 3
+    assert 'there is no pool "nobody"' in missing.stderr
