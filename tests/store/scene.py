@@ -165,9 +165,7 @@ class Worker:
         self.turn_no = 0
         self.received = 0
 
-    def turn(
-        self, settles: Sequence[Settle] = (), want: int = 0, *, lost: bool = False, **how: bool
-    ) -> TurnAnswer:
+    def turn(self, settles: Sequence[Settle] = (), want: int = 0, *, lost: bool = False, **how: bool) -> TurnAnswer:
         """One turn; `lost`: its answer never arrives."""
         self.turn_no += 1
         answer = run(self.conn, calls.turn(self.session, self.turn_no, self.received, settles, want, **how))
@@ -224,9 +222,7 @@ def meanwhile(work: Callable[[], T]) -> Iterator[Future[T]]:
 
 def await_blocked(scene: Scene, count: int = 1) -> None:
     """Return once so many connections to this database wait for a lock."""
-    query = (
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     for _ in range(30_000):
         if scene.value(query) >= count:
             return

@@ -156,6 +156,7 @@ DECLARE
     _limit   integer := -1;
     _got     integer;
     _isolate boolean := false;
+    _alone   boolean := false;
     _busy    boolean := false;
 BEGIN
     PERFORM poolkeeper.demand_durable();
@@ -179,8 +180,10 @@ BEGIN
                               ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED) AS l);
         _limit := poolkeeper.pool_limit(_s);
         _busy := cardinality(_queues) < cardinality(_served) OR coalesce(_limit = -1, false);
-        -- suspects that could run make room (Q27)
-        IF poolkeeper.next_suspect(_served, _s.type_keys, poolkeeper.clock()) IS NOT NULL THEN
+        -- suspects that could run make room, and one that runs stays alone (Q27)
+        _alone := EXISTS (SELECT FROM poolkeeper.pool AS p WHERE p.id = _s.pool_id AND p.isolating_session = _s.id)
+              AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect);
+        IF _alone OR poolkeeper.next_suspect(_served, _s.type_keys, poolkeeper.clock()) IS NOT NULL THEN
             _isolate := poolkeeper.take_isolation(_s, poolkeeper.clock());
         ELSIF _isolated THEN
             UPDATE poolkeeper.pool AS p SET isolating_session = NULL WHERE p.id = (
@@ -221,7 +224,7 @@ BEGIN
         IF _isolate AND _room > 0 THEN
             RETURN QUERY SELECT * FROM poolkeeper.claim_suspect(_s, _queues, _turn, _now);
         END IF;
-    ELSIF _room > 0 AND NOT _isolate THEN
+    ELSIF _room > 0 AND NOT _isolate AND NOT _alone THEN
         FOR _i IN 0 .. cardinality(_queues) - 1 LOOP
             EXIT WHEN _room <= 0;
             SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
@@ -234,6 +237,6 @@ BEGIN
     END IF;
 
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('draining', _s.draining, 'isolate', _isolate,
+        jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _alone,
                            'come_again', CASE WHEN _busy THEN 0.05 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
 END $$;
