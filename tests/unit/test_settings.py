@@ -33,8 +33,6 @@ def test_every_variable_is_honoured() -> None:
         {
             **ENOUGH,
             "POOLKEEPER_TASK_TYPES": "a, b",
-            "POOLKEEPER_TENANTS_ONLY": '["acme"]',
-            "POOLKEEPER_TENANTS_EXCEPT": '["evil, inc"]',
             "POOLKEEPER_CONCURRENCY": "4",
             "POOLKEEPER_POOL": "team-a/agents",
             "POOLKEEPER_BUILD": "3fa9c1d2",
@@ -48,7 +46,6 @@ def test_every_variable_is_honoured() -> None:
         }
     )
     assert settings.task_types == ("a", "b")
-    assert (settings.tenants_only, settings.tenants_except) == (("acme",), ("evil, inc",))
     assert (settings.concurrency, settings.pool, settings.build, settings.image) == (
         4,
         "team-a/agents",
@@ -73,8 +70,6 @@ def test_every_variable_is_honoured() -> None:
         ("POOLKEEPER_HTTP_ADDR", "localhost"),
         ("POOLKEEPER_HTTP_ADDR", "0.0.0.0:99999"),
         ("POOLKEEPER_POOLER", "session"),
-        ("POOLKEEPER_TENANTS_ONLY", "[1]"),
-        ("POOLKEEPER_TENANTS_ONLY", "[acme"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(variable: str, value: str) -> None:

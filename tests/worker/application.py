@@ -161,3 +161,11 @@ async def saves(values: list[Any], ctx: Context) -> list[Any]:
     if ctx.delivery == 1:
         raise RetryAfter(0.0)
     return [ctx.checkpoint, *answers]
+
+
+@app.task("t.stubborn")
+def stubborn(name: str, ctx: Context) -> None:
+    """Waits for a file, in a thread, and never asks its context anything."""
+    note(ctx, "in")
+    while not released(name):
+        time.sleep(0.02)

@@ -1,6 +1,9 @@
 """Q20: leases are kept from a thread apart from user code."""
 
+import signal
 import time
+
+import psycopg
 
 from fixtures.workers import LEASE, Stage, eventually
 
@@ -65,3 +68,32 @@ def test_a_queue_that_did_not_exist_at_the_start_is_worked_off_once_it_does(stag
     assert "unknown queues, worked off once they exist: default/later" in worker.log
     stage.apply("default/later")
     stage.ends(stage.submit("t.count", queue="default/later"))
+
+
+def test_a_worker_whose_session_the_store_forgot_registers_a_new_one(stage: Stage) -> None:
+    """Q24, Q49: as after a restore; no restart is needed."""
+    worker = stage.worker().ready()
+    with psycopg.connect(stage.dsn) as conn:
+        conn.execute("DELETE FROM poolkeeper.session")
+    eventually(lambda: "registering a new one" in worker.log, "the worker noticed")
+    stage.ends(stage.submit("t.count"))
+    assert worker.process.poll() is None
+
+
+def test_a_thread_that_goes_on_after_its_lease_was_lost_ends_its_worker(stage: Stage) -> None:
+    """Q20: it costs its slot, then the process drains and exits; the task was done by another worker meanwhile."""
+    workers = {
+        worker.pid: worker
+        for worker in (
+            stage.worker({"POOLKEEPER_GRACE_PERIOD": "3", "POOLKEEPER_HAND_BACK_MARGIN": "1"}).ready() for _ in range(2)
+        )
+    }
+    task = stage.submit("t.stubborn", "never")
+    first = workers[stage.note("in", task)["pid"]]
+    first.signal(signal.SIGSTOP)
+    stage.note("in", task, count=2)
+    first.signal(signal.SIGCONT)
+    assert first.wait() == 0, first.log
+    assert "its lease is lost" in first.log
+    assert "ends to be rid of them" in first.log
+    assert stage.view(task).state == "running"

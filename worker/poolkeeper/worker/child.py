@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import signal
 import threading
@@ -22,8 +23,11 @@ from poolkeeper.app import Handler
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, Stopping
 from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
-from poolkeeper.outcome import Outcome, judge, misfit
+from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
+from poolkeeper.worker import logs
 from poolkeeper.worker.load import load_app
+
+_log = logging.getLogger("poolkeeper.worker")
 
 Pipe = connection.Connection  # JSON texts, one per message
 
@@ -102,6 +106,7 @@ def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | 
         signal.signal(number, signal.SIG_IGN)
     if memory is not None:
         _bound_memory(memory)
+    logs.set_up(os.environ)
     parent = Parent(pipe)
     payload = facts.pop("payload")
     facts["task_id"] = UUID(facts["task_id"])
@@ -128,6 +133,8 @@ def _run(handler: Handler, stored: Any, ctx: Context, parent: Parent) -> Outcome
     except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler is an outcome)
         if ctx.halted is not None:
             return Outcome("canceled" if ctx.halted.code == Code.CANCELED else "handed_back")
+        if not isinstance(error, EndsDelivery):
+            _log.warning("task %s (%s): its handler raised", ctx.task_id, ctx.type, exc_info=error)
         return judge(error)
     try:
         return Outcome("succeeded", handler.result(returned))

@@ -7,11 +7,12 @@ that something fails and once that it works again, in between at intervals. Repe
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import socket
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 
@@ -23,6 +24,13 @@ T = TypeVar("T")
 
 SAY_AGAIN = 60.0
 """Seconds between two log lines about an outage that goes on."""
+
+
+GIVE_UP_HERE = 15.0
+"""Seconds after which an answer is waited for no longer."""
+
+GIVE_UP_THERE = 12_000
+"""Milliseconds after which the server ends a statement: before we give up, so that no turn commits behind our back."""
 
 
 def pause(failures: int, rng: random.Random, *, first: float = 0.1, longest: float = 5.0) -> float:
@@ -74,26 +82,25 @@ def cut(conn: psycopg.Connection | psycopg.AsyncConnection) -> None:
 
 def socket_copy(conn: psycopg.Connection | psycopg.AsyncConnection) -> int:
     """Return a duplicate of the connection's file descriptor, so that shutting it down leaves the owner's alone."""
-    import os
-
     return os.dup(conn.fileno())
 
 
 class Link:
     """One asynchronous connection; see the module."""
 
-    def __init__(self, dsn: Callable[[], str], *, name: str) -> None:
+    def __init__(self, dsn: Callable[[], str], *, name: str, pooled: bool = False) -> None:
         self._dsn = dsn
         self._name = name
-        self._conn: psycopg.AsyncConnection | None = None
+        self._pooled = pooled
+        self._conn: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
 
-    async def call(self, call: Call[T], *, timeout: float) -> T:  # noqa: ASYNC109  (the connection is cut, the call is not cancelled)
-        """Return the answer of the database; raises Unavailable when it cannot be reached or does not answer in time."""
+    async def call(self, call: Call[T], *, within: float = GIVE_UP_HERE) -> T:
+        """Return the answer of the database; raises Unavailable when it is out of reach or silent for `within` seconds."""
         conn = self._conn
         if conn is None or conn.closed:
             conn = await self._open()
-        clock = asyncio.get_running_loop().call_later(timeout, cut, conn)
+        clock = asyncio.get_running_loop().call_later(within, cut, conn)
         try:
             return await arun(conn, call)
         except (PoolkeeperError, psycopg.Error) as error:
@@ -103,14 +110,21 @@ class Link:
         finally:
             clock.cancel()
 
-    async def _open(self) -> psycopg.AsyncConnection:
+    async def _open(self) -> psycopg.AsyncConnection[Any]:
         async with self._opening:
             if self._conn is None or self._conn.closed:
                 self._conn = None
-                self._conn = await aconnect(self._dsn(), name=self._name)
+                self._conn = await self._connect()
             return self._conn
 
-    async def _drop(self, conn: psycopg.AsyncConnection) -> None:
+    async def _connect(self) -> "psycopg.AsyncConnection[Any]":
+        if self._pooled:  # a pooler in transaction mode takes neither options nor, for sure, prepared statements
+            conn = await aconnect(self._dsn(), name=self._name)
+            conn.prepare_threshold = None
+            return conn
+        return await aconnect(self._dsn(), name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
+
+    async def _drop(self, conn: psycopg.AsyncConnection[Any]) -> None:
         if self._conn is conn:
             self._conn = None
         await conn.close()

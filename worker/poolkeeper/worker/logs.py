@@ -3,12 +3,19 @@
 import json
 import logging
 import sys
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import Misconfigured
 from poolkeeper.redact import redact
+from poolkeeper.store.rows import Claimed
+
+_log = logging.getLogger("poolkeeper.worker")
+
+TRACE_EVERY = 60.0
+"""Seconds between two tracebacks of the same kind of error."""
 
 _PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
 
@@ -61,3 +68,17 @@ class Json(logging.Formatter):
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in record.__dict__.items() if name not in _PLAIN}
+
+
+class Traces:
+    """Tracebacks in the log: of each kind of error the first, and then one a minute; the error's line always."""
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, type[BaseException]], float] = {}
+
+    def tell(self, claimed: Claimed, error: BaseException) -> None:
+        """Log the traceback of an error that a handler raised, unless its like was logged just now."""
+        kind, now = (claimed.type, type(error)), time.monotonic()
+        if now - self._told.get(kind, -TRACE_EVERY) >= TRACE_EVERY:
+            self._told[kind] = now
+            _log.warning("task %s (%s): its handler raised", claimed.task_id, claimed.type, exc_info=error)

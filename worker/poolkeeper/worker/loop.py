@@ -202,7 +202,7 @@ class Turns:
             sweep=sweep, isolated=turn.isolated, slots=asked.slots, starts=turn.starts,
         )  # fmt: skip
         try:
-            answer = await self._link.call(call, timeout=max(5.0, self.session.visibility_timeout.total_seconds()))
+            answer = await self._link.call(call)
         except (PoolkeeperError, psycopg.Error, OSError) as error:
             self._failed(error, turn.settles)
             return

@@ -35,9 +35,6 @@ from poolkeeper.worker.slots import Slots
 
 _log = logging.getLogger("poolkeeper.worker")
 
-CALL_TIMEOUT = 10.0
-"""Seconds for registering, reporting and other single calls."""
-
 
 class Worker:
     """See the module. Made and run inside an event loop."""
@@ -49,9 +46,9 @@ class Worker:
         self._rng = random.Random()  # noqa: S311  (jitter)
         self._stopping = Stopping()
         self._contact = Contact()
-        self._link = Link(settings.dsn.read, name="poolkeeper worker")
+        self._link = Link(settings.dsn.read, name="poolkeeper worker", pooled=settings.pooler == "transaction")
         writer = Writer(
-            lambda call: self._link.call(call, timeout=CALL_TIMEOUT),
+            self._link.call,
             certain=self._contact.certain,
             stopping=self._stopping,
         )
@@ -158,8 +155,8 @@ class Worker:
         _log.info("drained: %s", ", ".join(f"{name} {value}" for name, value in report.items()))
         left = max(0.5, drain.began + drain.grace - time.monotonic())
         try:
-            await self._link.call(calls.report_drain(self._session, report), timeout=left)
-            await self._link.call(calls.end_session(self._session), timeout=left)
+            await self._link.call(calls.report_drain(self._session, report), within=left)
+            await self._link.call(calls.end_session(self._session), within=left)
         except (PoolkeeperError, psycopg.Error, OSError) as error:
             _log.warning("draining: the report did not reach the store: %s", error)
         return 5 if abandoned else 0
@@ -177,7 +174,7 @@ class Worker:
         while self._drain is None:
             self.turns.round_at = sent = time.monotonic()
             try:
-                session = await self._link.call(call, timeout=CALL_TIMEOUT)
+                session = await self._link.call(call)
             except (PoolkeeperError, psycopg.Error, OSError) as error:
                 outage.failed(error)
                 await asyncio.sleep(pause(outage.failures, self._rng))
@@ -227,6 +224,12 @@ class Worker:
             if self._drain is not None:
                 self._drain.shorten(self._real_grace)
         self.turns.mark(answer.draining)
+        stuck = self.slots.stuck(time.monotonic() - self._settings.grace)
+        if stuck and self._drain is None:
+            _log.error(
+                "%d handlers go on although their leases were lost long ago; this worker ends to be rid of them", stuck
+            )
+            self.stop()
         if answer.lost or self.slots.waiting or self.slots.leased:
             self.turns.changed()
 

@@ -105,7 +105,9 @@ class Renewal(threading.Thread):
 
     def _open(self) -> psycopg.Connection:
         conn = connect(self._dsn(), name="poolkeeper renewal")
-        if self._listens:
+        if not self._listens:
+            conn.prepare_threshold = None  # behind a pooler in transaction mode
+        else:
             conn.add_notify_handler(lambda _notify: self._hint())
             conn.execute(SQL("LISTEN {}").format(Identifier(CHANNEL)))
         return conn

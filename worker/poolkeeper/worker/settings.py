@@ -4,7 +4,6 @@ Guarantees: every wrong value is refused before anything starts, naming the vari
 read anew for every connection, so that a rotated secret reaches a running worker.
 """
 
-import json
 import os
 import re
 import socket
@@ -92,8 +91,6 @@ class Settings:
     direct_dsn: Dsn | None = None
     pooler: Pooler = "none"
     task_types: tuple[str, ...] = ()
-    tenants_only: tuple[str, ...] = ()
-    tenants_except: tuple[str, ...] = ()
     concurrency: int = DEFAULT_CONCURRENCY
     pool: str = ""
     build: str = ""
@@ -130,8 +127,6 @@ def read_settings(
         direct_dsn=find_dsn(env, variable="POOLKEEPER_DIRECT_DSN") if direct else None,
         pooler=_pooler(env.get("POOLKEEPER_POOLER") or "none"),
         task_types=_list(env, "POOLKEEPER_TASK_TYPES"),
-        tenants_only=_json_list(env, "POOLKEEPER_TENANTS_ONLY"),
-        tenants_except=_json_list(env, "POOLKEEPER_TENANTS_EXCEPT"),
         concurrency=concurrency or _count(env, "POOLKEEPER_CONCURRENCY", DEFAULT_CONCURRENCY),
         pool=env.get("POOLKEEPER_POOL") or f"local/{socket.gethostname()}",
         build=env.get("POOLKEEPER_BUILD") or _package_version(),
@@ -161,19 +156,6 @@ def _required(value: str | None, variable: str, what: str) -> str:
 
 def _list(env: Mapping[str, str], variable: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in env.get(variable, "").split(",") if part.strip())
-
-
-def _json_list(env: Mapping[str, str], variable: str) -> tuple[str, ...]:
-    text = env.get(variable)
-    if not text:
-        return ()
-    try:
-        names = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
-    except ValueError:
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _refuse(variable, f"is {text!r}; expected a JSON array of tenant names")
-    return tuple(names)
 
 
 def _queues(names: tuple[str, ...]) -> tuple[str, ...]:

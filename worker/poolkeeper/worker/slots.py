@@ -7,8 +7,6 @@ daemon threads, isolated ones in child processes. Does not talk to the database.
 
 import asyncio
 import logging
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,12 +17,13 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from poolkeeper.app import Handler
-from poolkeeper.codes import Code
 from poolkeeper.context import Context
 from poolkeeper.errors import LeaseLost, Refused
 from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
 from poolkeeper.store.rows import Claimed, Settle
 from poolkeeper.worker.checkpoints import Desk, Writer
+from poolkeeper.worker.logs import Traces
+from poolkeeper.worker.threads import Threads
 
 _log = logging.getLogger("poolkeeper.worker")
 
@@ -34,7 +33,7 @@ Why = Literal["canceled", "lost", "handed_back"]
 class Running:
     """One delivery in a slot."""
 
-    __slots__ = ("claimed", "ctx", "desk", "handler", "started", "task", "why")
+    __slots__ = ("claimed", "ctx", "desk", "halted_at", "handler", "started", "task", "why")
 
     def __init__(self, claimed: Claimed, handler: Handler, ctx: Context, desk: Desk) -> None:
         self.claimed = claimed
@@ -44,11 +43,14 @@ class Running:
         self.started = time.monotonic()
         self.task: asyncio.Task[None] | None = None
         self.why: Why | None = None
+        self.halted_at: float | None = None
 
     def halt(self, why: Why, lost: LeaseLost) -> None:
         """Tell the handler from any thread that it must stop: its context raises, the parent of a child process sees it."""
         if self.why is None or why == "lost":
             self.why = why
+        if self.halted_at is None:
+            self.halted_at = time.monotonic()
         self.ctx.halt(lost)
 
 
@@ -81,6 +83,7 @@ class Slots:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(capacity)
+        self._traces = Traces()
 
     def held(self) -> list[UUID]:
         """Return the ids of all deliveries that are not settled yet; from any thread."""
@@ -143,6 +146,11 @@ class Slots:
             self.waiting = deque(claimed for claimed in self.waiting if claimed.task_id not in lost)
             self.leased = deque(claimed for claimed in self.leased if claimed.task_id not in lost)
 
+    def stuck(self, since: float) -> int:
+        """Return how many deliveries go on although they were told before `since` that their lease is lost."""
+        runs = self.running.values()
+        return sum(run.why == "lost" and run.halted_at is not None and run.halted_at < since for run in runs)
+
     def abandon(self) -> int:
         """Hand back what still runs although it was told to stop, before the process exits; return how many."""
         left = list(self.running.values())
@@ -187,7 +195,7 @@ class Slots:
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler ends that delivery alone)
-            outcome = _judge(run, error)
+            outcome = self._judge(run, error)
         if run.desk.has_kept:
             await self._finish(run, outcome)
         else:
@@ -197,8 +205,16 @@ class Slots:
         try:
             outcome = work()
         except BaseException as error:  # noqa: BLE001  (as above)
-            outcome = _judge(run, error)
+            outcome = self._judge(run, error)
         self._loop.call_soon_threadsafe(lambda: self._end(run, outcome))
+
+    def _judge(self, run: Running, error: BaseException) -> Outcome:
+        if run.why is None or isinstance(error, EndsDelivery):
+            outcome = judge(error)
+            if outcome.ending == "failed" and not isinstance(error, EndsDelivery):
+                self._traces.tell(run.claimed, error)
+            return outcome
+        return Outcome("canceled" if run.why == "canceled" else "handed_back")
 
     def _end(self, run: Running, outcome: Outcome) -> None:
         if run.desk.has_kept:
@@ -250,28 +266,6 @@ class Slots:
         )
 
 
-class Threads:
-    """Daemon threads for sync handlers, begun when first needed: one that never ends cannot keep the process."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._count = 0
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Run `work` in a free thread, or in a new one."""
-        self._work.put(work)
-        if not self._idle.acquire(blocking=False) and self._count < self._most:
-            self._count += 1
-            threading.Thread(target=self._live, name=f"poolkeeper-slot-{self._count}", daemon=True).start()
-
-    def _live(self) -> None:
-        while True:
-            self._work.get()()
-            self._idle.release()
-
-
 def _context(claimed: Claimed, handler: Handler, desk: Desk) -> Context:
     return Context(
         desk,
@@ -301,13 +295,3 @@ def _returned(handler: Handler, returned: Any) -> Outcome:
         return Outcome("succeeded", handler.result(returned))
     except Refused as error:
         return misfit(error, "result")
-
-
-def _judge(run: Running, error: BaseException) -> Outcome:
-    if run.why is None or isinstance(error, EndsDelivery):
-        return judge(error)
-    return Outcome(
-        "canceled" if run.why == "canceled" else "handed_back",
-        None,
-        str(Code.CANCELED) if run.why == "canceled" else None,
-    )
