@@ -15,6 +15,8 @@ def selector(value):
 def test_namespaces_are_let_in_as_the_quota_says(stage, make_namespace, start_operator):
     """Same, Selector, All: closed with the reason, or open; a pool cannot let itself in."""
     platform = make_namespace()
+    # Before the operator starts: it looks at a namespace's labels once a minute.
+    stage.kubectl("label", "namespace", stage.namespace, "poolkeeper.dev/providers=yes")
     start_operator("--namespace", stage.namespace, "--namespace", platform).wait_ready()
     theirs = stage.kubectl.within(platform)
     theirs.apply(stage.quota("api", 3))
@@ -27,7 +29,6 @@ def test_namespaces_are_let_in_as_the_quota_says(stage, make_namespace, start_op
     assert "spec.allowedNamespaces" in condition["message"]
     until(lambda: cap(stage) == 0, what="Same: closed")
 
-    stage.kubectl("label", "namespace", stage.namespace, "poolkeeper.dev/providers=yes")
     theirs.apply(stage.quota("api", 3, allowedNamespaces=selector("yes")))
     until(lambda: cap(stage) == 3, what="Selector: open for a namespace with the label")
     theirs.apply(stage.quota("api", 3, allowedNamespaces=selector("no")))

@@ -107,6 +107,13 @@ def test_scale_answers_and_a_foreign_writer_is_named(mail):
     condition = mail.wait_condition("workerpool", "mail", "ScalingActive", "True", "ForeignWriter")
     assert "kubectl" in condition["message"]
     until(lambda: mail.replicas("mail") == 0, what="the foreign value is taken back")
+    mail.kubectl("scale", "workerpool/mail", "--replicas=5")
+    until(
+        lambda: (
+            mail.condition("workerpool", "mail", "ScalingActive")["reason"] in {"ForeignWriter", "ReplicasNotObeyed"}
+        )
+    )
+    assert mail.replicas("mail") == 0
 
 
 def _scale(stage):

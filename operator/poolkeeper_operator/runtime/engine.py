@@ -122,7 +122,7 @@ class Engine:
         context.queue = WorkQueue(reconcile)
 
         async def begin() -> None:
-            await self._relist(context)
+            await self._first_list(context)
             self._enqueue_all(context, spread=0.0)
             context.queue.start()
             loop = asyncio.get_running_loop()
@@ -153,6 +153,16 @@ class Engine:
             namespaces=namespaces,
             stop_flag=stop,
         )
+
+    async def _first_list(self, context: Context) -> None:
+        """Nothing begins without it, so it is tried until it works."""
+        while True:
+            try:
+                return await self._relist(context)
+            except KubeError as error:
+                log.warning("relist.failed: %s", error)
+                self.loops.ready = str(error)
+                await asyncio.sleep(RETRY)
 
     async def _relist(self, context: Context) -> None:
         """Read everything anew and reconcile what changed or vanished without an event."""

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from poolkeeper.durations import format_duration
-from poolkeeper_operator.act import verdicts
+from poolkeeper_operator.act import owners, verdicts
 from poolkeeper_operator.act.children import present_grace
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.decide.grace import Grace
@@ -149,6 +149,10 @@ def _scaling(seen: Seen) -> Condition:
         text = f"{who} also writes replicas of the Deployment; remove it (HPA, ScaledObject, kubectl scale): only spec.scaling counts"
         return Condition("ScalingActive", "True", "ForeignWriter", text)
     decision = seen.sized.decision
+    who = ", ".join(owners.foreign_scalers(seen.pool))
+    if who:
+        text = f"spec.replicas of the pool was set by {who}; it is not obeyed: set spec.scaling.min and max instead"
+        return Condition("ScalingActive", "True", "ReplicasNotObeyed", text)
     if decision.blind:
         return Condition("ScalingActive", "False", "SignalLost", "the size stays: the queues cannot be read")
     # The sentence of the last change, not of this moment: a status must not move with every age.

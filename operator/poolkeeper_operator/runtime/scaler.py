@@ -34,6 +34,7 @@ from poolkeeper_operator.runtime.shares import Shares
 
 log = logging.getLogger(__name__)
 LINES = 10
+LINE_BYTES = 400  # ten of them leave the status well below 8 KiB (O2)
 FOREIGN_TOLD = timedelta(minutes=10)
 VICTIM = "-1"
 
@@ -179,7 +180,7 @@ class Scaler:
             "goal": decision.goal,
             "applied": replicas,
             "reason": str(decision.reason),
-            "sentence": cut(decision.sentence),
+            "sentence": cut(decision.sentence, LINE_BYTES),
         }
         memory.lines = [line, *memory.lines][:LINES]
         await self._context.tell(pool, "Normal", "Scaled", decision.sentence)

@@ -49,7 +49,7 @@ class Shares:
         The others are told after their own next reading, so that a database in trouble holds up nobody else; until
         then their old caps count. `demand`: runnable tasks of each pool.
         """
-        quotas = await self._quotas()
+        quotas = await self._quotas({pool.partition("/")[0] for pool, (spec, _) in pools.items() if spec.providers})
         # From here to the first write nothing is awaited: two links never divide the same calls.
         uses = {
             pool: self._use(pool, spec, link, demand.get(pool, 0))
@@ -182,7 +182,7 @@ class Shares:
             return told
         return None if stats is None else Told(stats.max_running, link.reading.at, sure=True)
 
-    async def _quotas(self) -> dict[str, Quota]:
+    async def _quotas(self, users: set[str]) -> dict[str, Quota]:
         found = {}
         for manifest in self.context.world.all(QUOTA.kind):
             meta = manifest["metadata"]
@@ -196,12 +196,12 @@ class Shares:
                 key=key,
                 concurrent_calls=spec.limits.concurrent_calls,
                 suspended=spec.suspended,
-                namespaces=await self._allowed(meta["namespace"], spec),
+                namespaces=await self._allowed(meta["namespace"], spec, users),
                 weights={f"{share.namespace}/{share.name}": share.weight for share in spec.shares.pools},
             )
         return found
 
-    async def _allowed(self, own: str, spec: ProviderQuotaSpec) -> frozenset[str] | None:
+    async def _allowed(self, own: str, spec: ProviderQuotaSpec, users: set[str]) -> frozenset[str] | None:
         """The namespaces that may use a quota; None for all. One that cannot be read may not."""
         allowed = spec.allowed_namespaces
         if allowed.from_ is From.ALL:
@@ -209,7 +209,7 @@ class Shares:
         names = {own}
         if allowed.from_ is From.SELECTOR and allowed.selector is not None:
             wanted = allowed.selector.match_labels
-            for name in {use.namespace for use in self._uses.values()}:
+            for name in users:
                 if await self._matches(name, wanted):
                     names.add(name)
         return frozenset(names)
