@@ -230,7 +230,7 @@ def late(facts: Facts, promise: Promise) -> Finding:
     return Finding(
         True,
         f"waited beyond targetAge {promise.target_age:g} s: {len(over)} tasks, {sum(over):.0f} s in all, "
-        f"the longest {longest:.1f} s; the quota was full",
+        f"the longest {longest:.1f} s: pods had to start, then the quota was full",
     )
 
 
