@@ -28,10 +28,12 @@ test-long: setup ## the deep runs as well: about an hour
 	@$(PYTEST) $(ARGS)
 
 check: setup ## lint, format, types and import contracts: half a minute
-	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy $(wildcard $(CHECKED))
-	@.venv/bin/lint-imports --no-logo 2>/dev/null || .venv/bin/lint-imports
+	@failed=; \
+	$(PY) -m ruff check . || failed=1; \
+	$(PY) -m ruff format --check . || failed=1; \
+	$(PY) -m mypy $(wildcard $(CHECKED)) || failed=1; \
+	.venv/bin/lint-imports --no-logo || failed=1; \
+	[ -z "$$failed" ]
 
 bench: ## the figures, beside peers and the floor: about 15 minutes; writes benchmarks/results
 	@tools/bootstrap dev bench
