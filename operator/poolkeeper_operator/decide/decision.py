@@ -9,6 +9,7 @@ from typing import Any
 
 from poolkeeper_operator.decide.history import History
 from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
+from poolkeeper_operator.decide.record import Given
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Decision:
     rate_limited_by: RateLimitedBy
     replicas: int  # the size before
     steps: tuple[Step, ...]
-    inputs: dict[str, Any]  # the numbers that it was made from, JSON-able
+    given: Given = field(repr=False)  # all that it was made from
     sentence: str  # the whole in one sentence
     blind: bool  # made without a reading
     history: History = field(repr=False)  # to be passed to the next decision
@@ -58,7 +59,7 @@ class Decision:
         return self.applied != self.replicas
 
     def as_record(self) -> dict[str, Any]:
-        """For status, store and metric: JSON-able, without the history."""
+        """For status, store and metric: JSON-able, with the inputs from which `scaling.recompute` makes it again."""
         return {
             "wanted": self.wanted,
             "reason": str(self.reason),
@@ -70,6 +71,6 @@ class Decision:
             "replicas": self.replicas,
             "blind": self.blind,
             "steps": [asdict(step) for step in self.steps],
-            "inputs": self.inputs,
+            "inputs": self.given.as_record(),
             "sentence": self.sentence,
         }

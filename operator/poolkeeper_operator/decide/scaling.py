@@ -4,34 +4,39 @@ Guarantees: never raised above the maximum or a cap, but for `minimum`; never lo
 a whole `toZeroAfter` of successful readings of zero. Does not choose which pods go (victims.py) nor divide quotas (quota.py).
 """
 
-from dataclasses import asdict
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from poolkeeper_operator.decide.decision import Chain, Decision, Step
 from poolkeeper_operator.decide.history import STEP_PERIOD, History
 from poolkeeper_operator.decide.pace import pace, pods_for
 from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
+from poolkeeper_operator.decide.record import Given, from_record
 from poolkeeper_operator.decide.signals import Blind, Mode, ScalingPolicy, Signals
 from poolkeeper_operator.decide.sizing import is_idle, size
 
 
 def decide(policy: ScalingPolicy, signals: Signals | Blind, history: History, now: datetime) -> Decision:
     """Decide the size of a pool; a `Blind` reading, or one older than `policy.stale_after`, holds it."""
+    given = Given(policy, signals, history, now)
     if isinstance(signals, Blind):
-        return _hold_blind(policy, signals.replicas, signals.cause or "the queues cannot be read", {}, history, now)
-    inputs = _inputs(policy, signals)
+        return _hold_blind(given, signals.cause or "the queues cannot be read")
     if (stale := now - signals.read_at) > policy.stale_after:
-        cause = f"the last reading is {stale.total_seconds():.0f} s old"
-        return _hold_blind(policy, signals.replicas, cause, inputs, history, now)
+        return _hold_blind(given, f"the last reading is {stale.total_seconds():.0f} s old")
     if policy.mode is Mode.HOLD:
-        return _hold(policy, signals, inputs, history, now)
-    return _decide(policy, signals, inputs, history, now)
+        return _hold(given, signals)
+    return _decide(given, signals)
 
 
-def _decide(
-    policy: ScalingPolicy, signals: Signals, inputs: dict[str, Any], history: History, now: datetime
-) -> Decision:
+def recompute(recorded: Mapping[str, Any]) -> Decision:
+    """The decision that follows from recorded inputs by the rules of this version (O11)."""
+    given = from_record(recorded)
+    return decide(given.policy, given.signals, given.history, given.now)
+
+
+def _decide(given: Given, signals: Signals) -> Decision:
+    policy, history, now = given.policy, given.history, given.now
     chain = Chain(signals.replicas)
     reason = _want(chain, policy, signals, history, now)
     wanted = chain.pods
@@ -46,15 +51,8 @@ def _decide(
             f"{working} pods still work; those in excess claim nothing more and go when idle",
         )
         rate_limited_by = RateLimitedBy.BUSY_PODS
-    memory = history.extended(
-        now=now,
-        # The last pod that waits for zero was not asked for by any work; the window must not add to that wait.
-        recommended=0 if reason is Want.WAITING_FOR_ZERO else limited,
-        applied=goal,
-        was=signals.replicas,
-        idle=is_idle(signals),
-        keep=max(policy.up.window, policy.down.window, STEP_PERIOD),
-    )
+    # The last pod that waits for zero was not asked for by any work; the window must not add to that wait.
+    memory = _remembered(given, signals, recommended=0 if reason is Want.WAITING_FOR_ZERO else limited, applied=goal)
     return Decision(
         wanted=wanted,
         reason=reason,
@@ -65,7 +63,7 @@ def _decide(
         rate_limited_by=rate_limited_by,
         replicas=signals.replicas,
         steps=tuple(chain.steps),
-        inputs=inputs,
+        given=given,
         sentence=_told(signals.replicas, chain),
         blind=False,
         history=memory,
@@ -107,32 +105,35 @@ def _limit(chain: Chain, policy: ScalingPolicy, signals: Signals) -> LimitedBy:
     return reason
 
 
-def _hold(policy: ScalingPolicy, signals: Signals, inputs: dict[str, Any], history: History, now: datetime) -> Decision:
-    sentence = f"scaling.mode is Hold: the size stays at {signals.replicas}"
-    memory = history.extended(
-        now=now,
-        recommended=signals.replicas,
-        applied=signals.replicas,
+def _remembered(given: Given, signals: Signals, *, recommended: int, applied: int) -> History:
+    policy = given.policy
+    return given.history.extended(
+        now=given.now,
+        recommended=recommended,
+        applied=applied,
         was=signals.replicas,
         idle=is_idle(signals),
         keep=max(policy.up.window, policy.down.window, STEP_PERIOD),
     )
-    return _held(signals.replicas, signals.replicas, Want.HOLD, sentence, inputs, memory, blind=False)
 
 
-def _hold_blind(
-    policy: ScalingPolicy, replicas: int, cause: str, inputs: dict[str, Any], history: History, now: datetime
-) -> Decision:
-    memory = history.blinded(now)
-    pods = replicas if policy.mode is Mode.HOLD else max(replicas, policy.minimum)
-    blind_for = (now - (memory.blind_since or now)).total_seconds()
+def _hold(given: Given, signals: Signals) -> Decision:
+    pods = signals.replicas
+    memory = _remembered(given, signals, recommended=pods, applied=pods)
+    return _held(given, pods, Want.HOLD, f"scaling.mode is Hold: the size stays at {pods}", memory)
+
+
+def _hold_blind(given: Given, cause: str) -> Decision:
+    memory, policy, pods = given.history.blinded(given.now), given.policy, given.signals.replicas
+    if policy.mode is not Mode.HOLD:
+        pods = max(pods, policy.minimum)
+    blind_for = (given.now - (memory.blind_since or given.now)).total_seconds()
     sentence = f"{cause} (for {blind_for:.0f} s): unknown is not zero, the size stays at {pods}"
-    return _held(replicas, pods, Want.SIGNAL_LOST, sentence, inputs, memory, blind=True)
+    return _held(given, pods, Want.SIGNAL_LOST, sentence, memory)
 
 
-def _held(
-    replicas: int, pods: int, reason: Want, sentence: str, inputs: dict[str, Any], history: History, *, blind: bool
-) -> Decision:
+def _held(given: Given, pods: int, reason: Want, sentence: str, history: History) -> Decision:
+    replicas = given.signals.replicas
     return Decision(
         wanted=pods,
         reason=reason,
@@ -143,9 +144,9 @@ def _held(
         rate_limited_by=RateLimitedBy.NONE,
         replicas=replicas,
         steps=(Step(str(reason), replicas, pods, sentence),),
-        inputs=inputs,
+        given=given,
         sentence=sentence,
-        blind=blind,
+        blind=reason is Want.SIGNAL_LOST,
         history=history,
     )
 
@@ -154,18 +155,3 @@ def _told(before: int, chain: Chain) -> str:
     """The chain as one sentence: 'from 2 to 5 pods: 40 tasks can run …; scaling.max is 5'."""
     verb = f"stays at {before} pods" if chain.pods == before else f"from {before} to {chain.pods} pods"
     return f"{verb}: " + "; ".join(step.sentence for step in chain.steps)
-
-
-def _inputs(policy: ScalingPolicy, signals: Signals) -> dict[str, Any]:
-    """Everything that the decision was made from but the history, JSON-able."""
-    return {"policy": _plain(asdict(policy)), "signals": _plain(asdict(signals))}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    return value.isoformat() if isinstance(value, datetime) else value
