@@ -55,6 +55,9 @@ class Handler:
     @staticmethod
     def result(returned: Any) -> Any:
         """Return what the handler returned as JSON; raises Refused `payload_invalid` with the path."""
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise TypeError("the handler is no coroutine function but returned a coroutine; declare it with async def")
         return None if returned is None else jsonsafe.plain(returned, "result")
 
     @property

@@ -22,6 +22,7 @@ from poolkeeper.context import Context, Stopping
 from poolkeeper.errors import LeaseLost, Misconfigured, PoolkeeperError
 from poolkeeper.outcome import Outcome
 from poolkeeper.store import Session, calls
+from poolkeeper.store.migrate import check_version
 from poolkeeper.store.rows import RenewAnswer
 from poolkeeper.worker.checkpoints import Writer
 from poolkeeper.worker.drain import Drain
@@ -174,6 +175,7 @@ class Worker:
         while self._drain is None:
             self.turns.round_at = sent = time.monotonic()
             try:
+                check_version((await self._link.call(calls.installation())).schema_version)
                 session = await self._link.call(call)
             except (PoolkeeperError, psycopg.Error, OSError) as error:
                 outage.failed(error)

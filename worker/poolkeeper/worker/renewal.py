@@ -20,7 +20,6 @@ from uuid import UUID
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from poolkeeper.errors import PoolkeeperError
 from poolkeeper.store import Session, calls, connect, run
 from poolkeeper.store.rows import RenewAnswer
 from poolkeeper.worker.link import Outage, cut, pause
@@ -92,7 +91,7 @@ class Renewal(threading.Thread):
             try:
                 with contextlib.closing(self._open()) as conn:
                     self._serve(conn, outage)
-            except (PoolkeeperError, psycopg.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001  (whatever it is, leases must be kept: connect anew and go on)
                 self.round_at = time.monotonic()
                 outage.failed(error)
                 select.select([self._bell], [], [], pause(outage.failures, self._rng, longest=self._interval()))
@@ -103,7 +102,7 @@ class Renewal(threading.Thread):
     def _timeout(self) -> float:
         return max(SHORTEST_TIMEOUT, 0.8 * self._interval())
 
-    def _open(self) -> psycopg.Connection:
+    def _open(self) -> "psycopg.Connection[Any]":
         conn = connect(self._dsn(), name="poolkeeper renewal")
         if not self._listens:
             conn.prepare_threshold = None  # behind a pooler in transaction mode
@@ -112,7 +111,7 @@ class Renewal(threading.Thread):
             conn.execute(SQL("LISTEN {}").format(Identifier(CHANNEL)))
         return conn
 
-    def _serve(self, conn: psycopg.Connection, outage: Outage) -> None:
+    def _serve(self, conn: "psycopg.Connection[Any]", outage: Outage) -> None:
         due = time.monotonic()
         self._hint()
         while not self._over.is_set():
@@ -120,9 +119,10 @@ class Renewal(threading.Thread):
                 due = time.monotonic() + self._interval() * self._rng.uniform(0.85, 1.0)
                 self._renew(conn)
                 outage.over()
-            self._listen(conn, due - time.monotonic())
+            if self._listen(conn, due - time.monotonic()):  # perhaps of a cancel: ask soon, but not once per submit
+                due = min(due, self.renewed_at + self._interval() / 4)
 
-    def _renew(self, conn: psycopg.Connection) -> None:
+    def _renew(self, conn: "psycopg.Connection[Any]") -> None:
         session, received, held, stats = self._describe()
         clock = threading.Timer(self._timeout(), cut, [conn])
         clock.daemon = True
@@ -140,16 +140,19 @@ class Renewal(threading.Thread):
         self._contact.answered(sent, session.visibility_timeout.total_seconds())
         self._answered(answer)
 
-    def _listen(self, conn: psycopg.Connection, seconds: float) -> None:
+    def _listen(self, conn: "psycopg.Connection[Any]", seconds: float) -> bool:
+        """Wait for a notification, for at most `seconds`; return whether one came."""
         poller = select.poll()
         poller.register(self._bell, select.POLLIN)
         poller.register(conn.fileno(), select.POLLIN)
         for descriptor, _ in poller.poll(max(0.0, seconds) * 1000):
             if descriptor == self._bell:
-                return
+                return False
             conn.pgconn.consume_input()  # raises when the connection is gone
             heard = False
             while conn.pgconn.notifies() is not None:
                 heard = True
             if heard:
                 self._hint()
+                return True
+        return False

@@ -6,6 +6,7 @@ daemon threads, isolated ones in child processes. Does not talk to the database.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
@@ -33,7 +34,7 @@ Why = Literal["canceled", "lost", "handed_back"]
 class Running:
     """One delivery in a slot."""
 
-    __slots__ = ("claimed", "ctx", "desk", "halted_at", "handler", "started", "task", "why")
+    __slots__ = ("begun", "claimed", "ctx", "desk", "halted_at", "handler", "started", "task", "why")
 
     def __init__(self, claimed: Claimed, handler: Handler, ctx: Context, desk: Desk) -> None:
         self.claimed = claimed
@@ -44,6 +45,7 @@ class Running:
         self.task: asyncio.Task[None] | None = None
         self.why: Why | None = None
         self.halted_at: float | None = None
+        self.begun = False
 
     def halt(self, why: Why, lost: LeaseLost) -> None:
         """Tell the handler from any thread that it must stop: its context raises, the parent of a child process sees it."""
@@ -137,8 +139,16 @@ class Slots:
             return False
         run.halt(why, lost)
         if run.task is not None:
-            self._loop.call_soon_threadsafe(run.task.cancel)
+            self._loop.call_soon_threadsafe(self._cancel, run)
         return True
+
+    def _cancel(self, run: Running) -> None:
+        if run.task is None:
+            return
+        if run.begun:
+            run.task.cancel()
+        else:  # cancelled before its first step, it would never come to tell how it ended
+            self._loop.call_soon(self._cancel, run)
 
     def drop_waiting(self, lost: set[UUID]) -> None:
         """Forget deliveries that waited for a slot and whose lease is lost."""
@@ -189,6 +199,7 @@ class Slots:
             self._threads.do(lambda: self._in_thread(run, lambda: _returned(handler, _invoke(run, payload))))
 
     async def _in_loop(self, run: Running, payload: Any) -> None:
+        run.begun = True
         try:
             returned = await _invoke(run, payload)
             outcome = Outcome("succeeded") if returned is None else _returned(run.handler, returned)
@@ -223,8 +234,9 @@ class Slots:
             self._leave(run, outcome)
 
     async def _finish(self, run: Running, outcome: Outcome) -> None:
-        if outcome.ending != "succeeded":
-            await run.desk.flush(run.ctx)
+        with contextlib.suppress(asyncio.CancelledError):  # told to stop while it ends: it ends
+            if outcome.ending != "succeeded":
+                await run.desk.flush(run.ctx)
         self._leave(run, outcome)
 
     def _leave(self, run: Running, outcome: Outcome) -> None:
