@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from poolkeeper.policy import PolicyError, QueuePolicy, read_policy
 
-DEFAULTS = {
+DEFAULTS: dict[str, object] = {
     "visibility_timeout_seconds": 15.0,
     "max_age_seconds": None,
     "max_deliveries": 5,

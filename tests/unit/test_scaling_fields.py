@@ -33,8 +33,13 @@ def size(scaling: dict[str, Any], *, replicas: int, idle: bool, **pool: Any) -> 
     if idle:
         for at in (busy_until + timedelta(seconds=5), NOW - timedelta(seconds=5)):
             past = past.extended(now=at, recommended=0, applied=replicas, was=replicas, idle=True, keep=HOUR)
-    work = {} if idle else {"runnable": 200, "oldest_runnable": timedelta(seconds=20)}
-    reading = Signals(**{"read_at": NOW, "runnable": 0, "replicas": replicas, "ready_pods": replicas} | work)
+    reading = Signals(
+        read_at=NOW,
+        runnable=0 if idle else 200,
+        oldest_runnable=None if idle else timedelta(seconds=20),
+        replicas=replicas,
+        ready_pods=replicas,
+    )
     return decide(policy, reading, past, NOW).goal
 
 

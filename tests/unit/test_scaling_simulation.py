@@ -21,7 +21,8 @@ LOADS = {
 
 def arrivals(load, until, seed=7):
     """Poisson arrivals with exponential service."""
-    rng, at, made = random.Random(seed), 0.0, []
+    rng, at = random.Random(seed), 0.0
+    made: list[tuple[float, float]] = []
     while True:
         rate, service = load(at)
         at += rng.expovariate(rate)
