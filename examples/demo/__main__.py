@@ -3,6 +3,7 @@
 DEMO_BREAK=kill|poison|quota|drain leaves out one cause; the verdict must then be no.
 """
 
+import argparse
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 def main() -> int:
     """Tell the story."""
+    argparse.ArgumentParser(prog="demo", description=__doc__).parse_args()
     broken = os.environ.get("DEMO_BREAK") or None
     if broken not in {None, *CAUSES}:
         print(f"demo: DEMO_BREAK={broken}: unknown; it is one of {', '.join(CAUSES)}, or absent", file=sys.stderr)
@@ -43,7 +45,9 @@ def main() -> int:
 def _show(screen: Screen, broken: str | None) -> bool:
     with Scene(lambda line: screen.plain(f"       … {line}")) as scene:
         try:
-            screen.say("Poolkeeper's main job, on a real Kubernetes and a real Postgres: about two minutes.")
+            screen.say(
+                "Poolkeeper's main job, on a real Kubernetes and a real Postgres: about two minutes from here, once the tools are built."
+            )
             with screen.phase("tools and images"):
                 archives = scene.build()
             with screen.phase("cluster"):

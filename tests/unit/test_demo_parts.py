@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 from examples.demo import kill, trace, verify
+from examples.demo.scene import Scene
 from examples.demo.screen import Sample, Screen, chart, state
 from pydantic import BaseModel
 from rich.console import Console
 
+from lab.errors import LabError
 from poolkeeper_operator.resources import DatabaseSpec, ProviderQuotaSpec, TaskQueueSpec, WorkerPoolSpec
 
 DEMO = Path(verify.__file__).parent
@@ -98,6 +100,15 @@ def test_the_worker_is_found_by_its_pods_uid_and_nothing_else_is(tmp_path: Path)
     assert kill.worker_process(uid, tmp_path) == 101
     with pytest.raises(LookupError, match="0 worker processes"):
         kill.worker_process("0f3d9b1e-0000-4000-8000-000000000003", tmp_path)
+
+
+def test_without_root_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no half a demo: pods are what it shows."""
+    monkeypatch.delenv("POOLKEEPER_TEST_KUBECONFIG", raising=False)
+    monkeypatch.setenv("POOLKEEPER_TEST_NO_KIND", "1")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(LabError, match=r"real pods, and none can run here.*Run it as root.*POOLKEEPER_TEST_KUBECONFIG"):
+        Scene(lambda _: None).__enter__()
 
 
 def test_calls_in_flight_are_those_without_an_end() -> None:
