@@ -1,8 +1,9 @@
 """The images of the pods in demo and tests, built from the project's Dockerfile.
 
 Guarantees that what the archives hold is exactly what the sources, pins, Dockerfile and base image of this moment
-make: they are named by a hash of all of them, so a second call takes well under a second. No registry is asked for
-an image unless POOLKEEPER_BASE_IMAGE names one there. Needs root, and says so.
+make: they are named by a hash of all of them, so a second call takes well under a second. Where a Docker engine answers
+it builds, on the Dockerfile's own base; else buildah does, as root, on one made here without any registry.
+POOLKEEPER_BASE_IMAGE names another base.
 """
 
 import json
@@ -17,6 +18,8 @@ from lab import cache
 from lab.base_image import Base, base_image
 from lab.build import tell
 from lab.buildah import Storage
+from lab.docker import Engine
+from lab.kind import engine_answers
 from lab.wheels import ROOT, Wheels, prepare, wheels
 
 WORKER = "localhost/poolkeeper-worker:dev"
@@ -50,7 +53,7 @@ def build_app_image(context: Path, tag: str, say: cache.Say = tell) -> Path:
     with cache.lock(_folder() / "lock", "images", say):
         if not archive.exists():
             say(f"images: building {tag} on the worker's image (about 10 s)")
-            with Storage(_folder(), say) as storage:
+            with _builder(say) as storage:
                 storage.load(worker)  # by its archive: another checkout may have built one of that name since
                 storage.build(context, tag)
                 storage.save(tag, archive)
@@ -63,11 +66,11 @@ def image_id(archive: Path) -> str:
     with tarfile.open(archive) as tar:
         member = tar.extractfile("manifest.json")
         config: str = json.load(member)[0]["Config"] if member else ""
-    return f"sha256:{config.removesuffix('.json')}"
+    return f"sha256:{Path(config).name.removesuffix('.json')}"
 
 
 def _build(archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say) -> None:
-    with Storage(_folder(), say) as storage:
+    with _builder(say) as storage:
         context = storage.work / "context"
         prepare(context / "dist", parts)
         for name in ("Dockerfile", ".dockerignore"):
@@ -83,11 +86,23 @@ def _build(archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say)
 
 def _base(say: cache.Say) -> Base:
     named = os.environ.get("POOLKEEPER_BASE_IMAGE")
-    if not named:
+    if not named and not engine_answers():
         return base_image(say)
-    with Storage(_folder(), say) as storage:
-        python = storage.ask(named, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
-    return Base(named, None, python)
+    reference = named or _default_base()
+    with _builder(say) as storage:
+        python = storage.ask(reference, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
+    return Base(reference, None, python)
+
+
+def _default_base() -> str:
+    """What the Dockerfile itself builds on."""
+    (found,) = re.findall(r"^ARG BASE_IMAGE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    return str(found)
+
+
+def _builder(say: cache.Say) -> Storage | Engine:
+    """The Docker engine where kind is used too, else buildah."""
+    return Engine() if engine_answers() else Storage(_folder(), say)
 
 
 def _folder() -> Path:
