@@ -169,3 +169,11 @@ def stubborn(name: str, ctx: Context) -> None:
     note(ctx, "in")
     while not released(name):
         time.sleep(0.02)
+
+
+@app.task("t.steals")
+async def steals(how: str, ctx: Context) -> None:
+    """Lets the test's trigger refuse how this delivery ends."""
+    note(ctx, "in")
+    if how == "error":
+        raise RuntimeError("refuse me")

@@ -1,5 +1,6 @@
 """Q28, Q30, Q54: what a handler raises, and what becomes of its checkpoints."""
 
+import psycopg
 import pytest
 
 from fixtures.workers import Stage, eventually
@@ -83,3 +84,43 @@ def test_payloads_go_through_the_model_of_the_signature(stage: Stage) -> None:
     stage.ends(stage.submit("t.count", {"a": [1, 2.5, "ü", None]}))
     assert stage.view(foreign).deliveries == 0
     assert eventually(lambda: stage.view(foreign).state == "ready", "the foreign task waits")
+
+
+def test_an_ending_that_the_store_cannot_take_does_not_hold_up_the_others(stage: Stage) -> None:
+    """P4: found among its neighbours, it becomes a dead letter that says so; they are settled as they ended."""
+    with psycopg.connect(stage.dsn, autocommit=True) as conn:
+        conn.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN IF NEW.error LIKE '%refuse me%' THEN RAISE EXCEPTION 'cannot' USING ERRCODE = '22P05'; END IF; RETURN NEW; END $$"
+        )
+        conn.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON poolkeeper.delivery FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+    worker = stage.worker().ready()
+    bad = stage.submit("t.steals", "error")
+    good = stage.submit_many("t.count", list(range(50)))
+    for task in good:
+        stage.ends(task)
+    stage.ends(bad, "dead")
+    assert stage.dead_letters()[0].error_class == "result_invalid"
+    assert "the store refused how it ended" in worker.log
+
+
+def test_a_passing_trouble_of_the_database_condemns_nothing(stage: Stage) -> None:
+    """P1, Q10: a settle that fails for a reason that passes is repeated until it is taken."""
+    with psycopg.connect(stage.dsn, autocommit=True) as conn:
+        conn.execute("CREATE TABLE trouble ()")
+        conn.execute(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN IF to_regclass('public.trouble') IS NOT NULL THEN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END IF; RETURN NEW; END $$"
+        )
+        conn.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON poolkeeper.delivery FOR EACH ROW EXECUTE FUNCTION refuse()"
+        )
+        worker = stage.worker().ready()
+        tasks = stage.submit_many("t.count", list(range(20)))
+        eventually(lambda: worker.log.count("claim loop: failed"), "the worker says that it tries again")
+        stage.note("done", count=4)
+        conn.execute("DROP TABLE trouble")
+    for task in tasks:
+        assert stage.ends(task).deliveries == 1

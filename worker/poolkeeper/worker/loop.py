@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from poolkeeper.errors import Unavailable
+import psycopg
+
 from poolkeeper.store import Session, calls
 from poolkeeper.store.rows import Claimed, Settle, SettleVerdict, TurnAnswer
 from poolkeeper.worker.appetite import Appetite, appetite, one_turn_of_work
@@ -236,7 +237,7 @@ class Turns:
     def _failed(self, error: Exception, settles: list[Settle]) -> None:
         self._outage.failed(error)
         self._retry_at = time.monotonic() + pause(self._outage.failures, self._rng)
-        if not settles or isinstance(error, Unavailable):
+        if not settles or not _is_about_data(error):
             return
         if not self._one_by_one:
             self._one_by_one = True  # one of them may be what the store cannot take: find it
@@ -254,6 +255,11 @@ class Turns:
                     error=str(error)[:500],
                 )
             )
+
+
+def _is_about_data(error: Exception) -> bool:
+    """Whether trying the same again cannot help: a value that the database or JSON does not take."""
+    return isinstance(error, psycopg.DataError | psycopg.IntegrityError | TypeError | ValueError)
 
 
 def _tell(verdict: SettleVerdict) -> None:
