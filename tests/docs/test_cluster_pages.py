@@ -1,35 +1,39 @@
-"""The pages for a cluster, followed one after the other from an empty one to none (A12)."""
+"""The pages for a cluster, followed one after the other from an empty one to none (A12).
+
+In a network namespace of their own, as there is one cluster with a node in each.
+"""
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fixtures.console import ON_A_CLUSTER, ROOT, blocks, free_port, shell
+from fixtures.console import ON_A_CLUSTER, blocks, free_port, shell
 from fixtures.layers import cannot_run
 from lab import cluster
+from lab.packages import find
 
-NAME = f"docs-{os.getpid()}"
+IN_A_NAMESPACE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
-@pytest.fixture
-def lab_name() -> Iterator[str]:
-    """Name of the cluster that the pages bring up, gone in any case."""
+@pytest.fixture(scope="module")
+def namespace_of_its_own() -> None:
     if why_not := cluster.why_no_node():
         cannot_run(f"no node: {why_not}")
-    yield NAME
-    lab = [sys.executable, "-m", "lab", "--name", NAME, "down"]
-    subprocess.run(lab, env={**os.environ, "PYTHONPATH": str(ROOT / "tools")}, check=True, capture_output=True)
+    if find("unshare") is None:
+        cannot_run("no unshare to give the pages' cluster a network of its own; install util-linux")
 
 
 @pytest.mark.timeout(900)
-def test_the_pages_for_a_cluster_can_be_followed_in_order(lab_name: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("namespace_of_its_own", "image_archives")  # there, nothing can be fetched
+def test_the_pages_for_a_cluster_can_be_followed_in_order(tmp_path: Path) -> None:
     """Literally, but for the port of Postgres and the name of the cluster."""
-    words = {"54320": free_port(), "python -m lab": f"python -m lab --name {lab_name}"}
-    with shell(tmp_path, words, {"TZ": "UTC", "HELM_CACHE_HOME": str(tmp_path / "helm")}) as made:
-        for page in ON_A_CLUSTER:
-            for block in blocks(page):
-                made.run(block)
+    lab = f"python -m lab --name docs-{os.getpid()}"
+    environment = {"TZ": "UTC", "HELM_CACHE_HOME": str(tmp_path / "helm")}
+    with shell(tmp_path, {"54320": free_port(), "python -m lab": lab}, environment, within=IN_A_NAMESPACE) as made:
+        try:
+            for page in ON_A_CLUSTER:
+                for block in blocks(page):
+                    made.run(block)
+        finally:
+            made.command(f"{lab} down")
