@@ -1,6 +1,7 @@
 """The images from our Dockerfile: what is in them, how they run, and that users build on the worker's (A7)."""
 
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,12 @@ from typing import Any
 import pytest
 
 from fixtures.images import Images
+from fixtures.layers import cannot_run
 from lab import image, wheels
+from lab.base_image import base_image
+from lab.buildah import Storage
 from lab.handle import Cluster
+from lab.kind import engine_answers
 from lab.kubectl import Kubectl
 
 HARDENED = {
@@ -125,3 +130,19 @@ def test_a_second_build_finds_the_first(image_archives: dict[str, Path]) -> None
         if wheels.source_digest() == sources:
             break
     assert (again, said) == (first, [])
+
+
+@pytest.mark.deep
+def test_the_same_sources_make_the_same_image(tmp_path: Path) -> None:
+    """A7: two builds that share no layer agree on the image's id."""
+    if os.geteuid() != 0 or engine_answers():
+        cannot_run("needs buildah as root, and no Docker engine")
+    base = base_image(print)
+    parts = wheels.wheels(base.python, print)
+    made = []
+    for name in ("one", "two"):
+        with Storage(tmp_path / name, print) as storage:
+            archive = tmp_path / f"{name}.tar"
+            image.build(storage, {image.WORKER: archive}, base, parts, print)
+            made.append(image.image_id(archive))
+    assert made[0] == made[1]

@@ -38,7 +38,8 @@ def build_images(say: cache.Say = tell) -> list[Path]:
         archives = {WORKER: _archive(WORKER, key), OPERATOR: _archive(OPERATOR, key)}
         if any(not archive.exists() for archive in archives.values()):
             say("images: building worker and operator from the Dockerfile (about 40 s at first, then 10 s)")
-            _build(archives, base, parts, say)
+            with _builder(say) as storage:
+                build(storage, archives, base, parts, say)
         for tag, archive in archives.items():
             _keep(tag, archive)
     return list(archives.values())
@@ -69,19 +70,19 @@ def image_id(archive: Path) -> str:
     return f"sha256:{Path(config).name.removesuffix('.json')}"
 
 
-def _build(archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say) -> None:
-    with _builder(say) as storage:
-        context = storage.work / "context"
-        prepare(context / "dist", parts)
-        for name in ("Dockerfile", ".dockerignore"):
-            shutil.copy(ROOT / name, context)
-        if base.archive and not storage.has(base.tag):
-            storage.load(base.archive)
-        for tag, archive in archives.items():
-            target = tag.removeprefix("localhost/poolkeeper-").partition(":")[0]
-            storage.build(context, tag, target=target, arguments={"BASE_IMAGE": base.tag})
-            storage.save(tag, archive)
-            say(f"images: {tag}, {archive.stat().st_size >> 20} MiB")
+def build(storage: Storage | Engine, archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say) -> None:
+    """Build these of the images from the Dockerfile and write their archives."""
+    context = storage.work / "context"
+    prepare(context / "dist", parts)
+    for name in ("Dockerfile", ".dockerignore"):
+        shutil.copy(ROOT / name, context)
+    if base.archive and not storage.has(base.tag):
+        storage.load(base.archive)
+    for tag, archive in archives.items():
+        target = tag.removeprefix("localhost/poolkeeper-").partition(":")[0]
+        storage.build(context, tag, target=target, arguments={"BASE_IMAGE": base.tag})
+        storage.save(tag, archive)
+        say(f"images: {tag}, {archive.stat().st_size >> 20} MiB")
 
 
 def _base(say: cache.Say) -> Base:
