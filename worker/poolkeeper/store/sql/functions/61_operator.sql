@@ -78,11 +78,13 @@ $$;
 
 -- Whether the caller may see this queue; one that it may not see is not there for it (Q51).
 CREATE OR REPLACE FUNCTION poolkeeper.may_tend(_queue_id integer) RETURNS boolean
-LANGUAGE sql STABLE
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT EXISTS (SELECT FROM poolkeeper.queue AS q
-                   WHERE q.id = _queue_id AND poolkeeper.may_see(poolkeeper.caller(), q.namespace || '/' || q.name, NULL))
-$$;
+DECLARE
+    _me poolkeeper.access := poolkeeper.caller();
+BEGIN
+    RETURN EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = _queue_id AND poolkeeper.may_see(_me, q.namespace || '/' || q.name, NULL));
+END $$;
 
 -- The dead letters of a queue that were not announced yet, as one numbered batch (O24). The same batch is answered
 -- until it is confirmed, so an Event named after its number is never made twice.
