@@ -10,12 +10,12 @@ ARG BASE_IMAGE=docker.io/library/python:3.11-slim-bookworm
 
 # With SOURCE_DATE_EPOCH bytecode depends on the source's hash instead of its time, which a reproducible build resets.
 FROM ${BASE_IMAGE} AS build
-ARG SOURCE_DATE_EPOCH=0
+ENV PATH=/opt/poolkeeper/bin:/usr/local/bin:/usr/bin:/bin \
+    SOURCE_DATE_EPOCH=0 \
+    PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_QUIET=1 PIP_ROOT_USER_ACTION=ignore
 RUN ["/usr/sbin/groupadd", "--gid", "65532", "poolkeeper"]
 RUN ["/usr/sbin/useradd", "--uid", "65532", "--gid", "65532", "--no-create-home", "--home-dir", "/tmp", "--shell", "/usr/sbin/nologin", "poolkeeper"]
 RUN ["python3", "-m", "venv", "/opt/poolkeeper"]
-ENV PATH=/opt/poolkeeper/bin:/usr/local/bin:/usr/bin:/bin \
-    PIP_NO_INDEX=1 PIP_NO_CACHE_DIR=1 PIP_QUIET=1 PIP_ROOT_USER_ACTION=ignore
 COPY dist/wheels /wheels
 
 FROM build AS dependencies-worker

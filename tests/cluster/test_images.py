@@ -87,6 +87,8 @@ assert psycopg.pq.__impl__ == "binary"
 assert [name for name in ("kopf", "kubernetes") if importlib.util.find_spec(name)] == []
 assert shutil.which("poolkeeper")
 tempfile.NamedTemporaryFile().close()
+for module in (poolkeeper, psycopg):  # compiled, and trusted by hash: by time it would be compiled at each start
+    assert int.from_bytes(pathlib.Path(module.__cached__).read_bytes()[4:8], "little") == 0b11
 try:
     pathlib.Path("/opt/poolkeeper/x").touch()
 except OSError as error:
