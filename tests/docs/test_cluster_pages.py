@@ -3,6 +3,7 @@
 In a network namespace of their own, as there is one cluster with a node in each.
 """
 
+import logging
 import os
 from pathlib import Path
 
@@ -13,6 +14,12 @@ from fixtures.layers import cannot_run
 from lab import cluster
 from lab.packages import find
 
+log = logging.getLogger(__name__)
+LOOKS_WHEN_LOST = (
+    "kubectl --namespace team-a get databases,taskqueues,workerpools -o yaml",
+    "kubectl get pods,events --all-namespaces",
+    "kubectl --namespace poolkeeper logs deployment/poolkeeper-operator --tail=60",
+)
 IN_A_NAMESPACE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
@@ -35,5 +42,9 @@ def test_the_pages_for_a_cluster_can_be_followed_in_order(tmp_path: Path) -> Non
             for page in ON_A_CLUSTER:
                 for block in blocks(page):
                     made.run(block)
+        except AssertionError:
+            for look in LOOKS_WHEN_LOST:
+                log.warning("$ %s\n%s", look, made.ask(f"timeout 20 {look}")[1])
+            raise
         finally:
             made.command(f"{lab} down")
