@@ -87,3 +87,22 @@ def _report(stage: Stage) -> dict[str, Any]:
     assert len(rows) == 1
     report: dict[str, Any] = rows[0][0]
     return report
+
+
+def test_a_claim_in_flight_when_the_drain_begins_is_handed_back_unstarted(stage: Stage) -> None:
+    """Q48: the claim waits for a lock meanwhile; no user code starts, no delivery is spent."""
+    worker = stage.worker().ready()
+    with psycopg.connect(stage.dsn) as blocker, psycopg.connect(stage.dsn, autocommit=True) as observer:
+        blocker.execute("LOCK TABLE poolkeeper.lease IN SHARE MODE")
+        task = stage.submit("t.count")
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'poolkeeper worker' AND wait_event_type = 'Lock'"
+        eventually(lambda: observer.execute(waiting).fetchone() == (1,), "the claim waits")
+        worker.signal(signal.SIGTERM)
+        eventually(lambda: "draining" in worker.log, "the drain has begun")
+        assert worker.process.poll() is None
+        blocker.commit()
+    assert worker.wait() == 0, worker.log
+    assert stage.notes() == []
+    assert stage.deliveries(task) == ["returned"]
+    stage.worker().ready()
+    assert stage.ends(task).state == "succeeded"

@@ -75,3 +75,25 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_several_poisons_among_many_short_tasks_end_alone(stage: Stage) -> None:
+    """F10: workers that die are begun anew, as a pool does; short tasks are claimed ahead and must not be blamed twice."""
+    stage.apply(max_deliveries=3)
+    poisons = [stage.submit("t.poison", "kill") for _ in range(2)]
+    innocents = stage.submit_many("t.count", list(range(300)))
+    poisons.append(stage.submit("t.poison", "exit"))
+    alive = [stage.worker(), stage.worker()]
+
+    def ended() -> bool:
+        for worker in [each for each in alive if each.process.poll() is not None]:
+            alive.remove(worker)
+            alive.append(stage.worker())
+        return set(stage.states()) == {"dead", "succeeded"}
+
+    eventually(ended, "all have ended", timeout=120)
+    assert stage.states() == {"dead": 3, "succeeded": 300}
+    for poison in poisons:
+        assert len(stage.deliveries(poison)) == 3
+        assert stage.view(poison).state == "dead"
+    assert max(stage.view(innocent).deliveries for innocent in innocents) <= 2

@@ -230,7 +230,7 @@ class Turns:
         if turn.starts or answer.claimed:
             self._put_at = now
             self._linger_until = now + min(self._turn_seconds, LONGEST_LINGER)
-            self._slots.take(turn.starts, answer.refused, answer.claimed)
+            self._slots.take(turn.starts, answer.refused, answer.claimed, start=not self.draining)
         self.received = self.number  # last: whoever reads it must find the deliveries in their slots
         self.first_round.set()
 

@@ -99,8 +99,10 @@ class Slots:
             except RuntimeError:  # changed while it was copied
                 continue
 
-    def take(self, started: list[Claimed], refused: Mapping[UUID, str], claimed: list[Claimed]) -> None:
-        """Take what a turn brought: leased deliveries that it started or refused, and new ones."""
+    def take(
+        self, started: list[Claimed], refused: Mapping[UUID, str], claimed: list[Claimed], *, start: bool = True
+    ) -> None:
+        """Take what a turn brought: leased deliveries that it started or refused, and new ones; a drain starts none."""
         for one in started:
             if self.leased and self.leased[0] is one:  # else it was handed back while the turn was under way
                 self.leased.popleft()
@@ -108,7 +110,10 @@ class Slots:
                     self.waiting.append(one)
         for one in claimed:
             (self.leased if one.state == "leased" else self.waiting).append(one)
-        self.fill()
+        if start:
+            self.fill()
+        else:
+            self.return_waiting()
 
     def fill(self) -> None:
         """Start what waits, as far as slots are free and the lease is certain."""
