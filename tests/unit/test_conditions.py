@@ -57,6 +57,22 @@ def test_messages_are_cut_on_a_character_boundary(text):
     assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
 
 
+@pytest.mark.parametrize("character", ["x", "ü", "€", "𝄞"])
+def test_a_long_message_is_cut_to_the_bound_with_an_ellipsis(character):
+    short = cut(character * 2000)
+    assert MESSAGE_BYTES - 4 <= len(short.encode()) <= MESSAGE_BYTES
+    assert set(short) == {character, "…"}
+
+
+def test_a_condition_that_had_no_time_gets_one():
+    merged = merge([{"type": "Ready", "status": "True"}], [READY], generation=1, now=NOW)
+    assert merged[0]["lastTransitionTime"] == "2026-11-29T16:00:00Z"
+
+
+def test_a_message_of_exactly_the_bound_is_whole():
+    assert cut("x" * MESSAGE_BYTES) == "x" * MESSAGE_BYTES
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [

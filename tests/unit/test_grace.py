@@ -30,6 +30,21 @@ def test_few_short_drains_do_not_lower_it():
     assert (answer.applied, answer.reason) == (seconds(90), GraceReason.FEW_SAMPLES)
 
 
+@pytest.mark.parametrize(
+    ("count", "applied", "reason"), [(19, 90, GraceReason.FEW_SAMPLES), (20, 30, GraceReason.MINIMUM)]
+)
+def test_twenty_drains_are_enough(count, applied, reason):
+    answer = grace(POLICY, drains(*[1] * count), None)
+    assert (answer.applied, answer.reason) == (seconds(applied), reason)
+
+
+def test_a_need_that_is_a_step_exactly_fits():
+    answer = grace(GracePolicy(hand_back_margin=seconds(15)), drains(*[50] * 50), None)
+    assert (answer.applied, answer.needed, answer.reason, answer.fits) == (
+        seconds(90), seconds(90), GraceReason.MEASURED, True,
+    )  # fmt: skip
+
+
 def test_few_long_drains_raise_it_at_once():
     answer = grace(POLICY, drains(100, 2, 1), seconds(90))
     assert (answer.applied, answer.reason) == (seconds(180), GraceReason.MEASURED)

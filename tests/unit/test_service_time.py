@@ -20,6 +20,10 @@ def test_it_is_slot_time_per_finished_task():
     assert meter.service_time == timedelta(seconds=3)
 
 
+def test_one_finished_task_is_an_estimate():
+    assert ServiceMeter().observe([SessionCount("a", 1, 2.0)], NOW).service_time == timedelta(seconds=2)
+
+
 def test_an_increment_counts_once():
     meter = ServiceMeter().observe([SessionCount("a", 10, 20.0)], NOW)
     for _ in range(5):

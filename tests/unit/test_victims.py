@@ -39,6 +39,11 @@ def test_the_count_is_lowered_only_after_the_victim_was_seen_marked_idle_and_wit
     assert (second.mark, second.costs, second.replicas) == ((), ("a",), 1)
 
 
+def test_an_idle_pod_that_may_still_claim_is_not_counted_out():
+    """It carries its cost, but the mark was not seen yet: it may claim in the next moment."""
+    assert plan([idle("a"), idle("b", 5)], goal=1, replicas=2).replicas == 2
+
+
 def test_a_victim_that_claimed_in_the_last_moment_keeps_its_pod():
     assert plan([pod("a", busy=1, marked=True), pod("b", busy=1)], goal=1, replicas=2).replicas == 2
 
@@ -54,7 +59,7 @@ def test_a_busy_pod_in_excess_is_marked_carries_no_cost_and_goes_when_idle():
 def test_one_that_cannot_start_goes_before_all_others():
     pods = [idle("idle", 500), pod("stuck", has_session=False, stuck=True), pod("starting", has_session=False)]
     answer = plan(pods, goal=2, replicas=3)
-    assert (answer.costs, answer.replicas) == (("stuck",), 2)
+    assert (answer.mark, answer.costs, answer.replicas) == ((), ("stuck",), 2), "nobody to tell: it has no session"
 
 
 def test_marks_are_taken_back_when_the_pool_is_to_stay_or_grow():

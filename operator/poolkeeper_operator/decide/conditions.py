@@ -65,7 +65,6 @@ def coarse(age: timedelta | None) -> str | None:
     seconds = max(0, int(age.total_seconds()))
     day = BUCKETS[-1]
     bucket = seconds // day * day if seconds >= day else max(b for b in BUCKETS if b <= seconds)
-    hours, minutes = divmod(bucket, 3600)
-    if hours and not minutes:
-        return f"{hours}h"
+    if bucket >= 3600:  # noqa: PLR2004
+        return f"{bucket // 3600}h"
     return f"{bucket // 60}m" if bucket >= 60 else f"{bucket}s"  # noqa: PLR2004

@@ -45,12 +45,12 @@ def plan(pods: Sequence[PodState], *, goal: int, replicas: int) -> VictimPlan:
     excess = max(0, min(replicas - goal - missing, len(pods)))
     victims = sorted(pods, key=_order)[:excess]
     chosen = {pod.name for pod in victims}
-    lowered = replicas - min(missing, max(0, replicas - goal)) - sum(pod.may_go for pod in victims)
+    lowered = replicas - missing - sum(pod.may_go for pod in victims)
     return VictimPlan(
         mark=tuple(pod.name for pod in victims if pod.has_session and not pod.marked),
         unmark=tuple(pod.name for pod in pods if pod.marked and pod.name not in chosen),
         costs=tuple(pod.name for pod in victims if pod.busy == 0),
-        replicas=min(replicas, max(goal, lowered)) if goal <= replicas else goal,
+        replicas=max(goal, lowered),
     )
 
 
