@@ -79,13 +79,14 @@ class Scene:
         return [operator, self.agent_image]
 
     def start_cluster(self, archives: list[Path]) -> None:
-        """A cluster with a node that has the images."""
+        """A cluster with a node that has the images; each demo has its own."""
+        name = f"demo-{os.getpid()}"
         if _foreign():
-            self.cluster = clusters.obtain("demo", node=True, say=self._say)
+            self.cluster = clusters.obtain(name, node=True, say=self._say)
             self._ends.callback(self.cluster.down)
             self.cluster.load(*archives)
         else:
-            ours = clusters.LocalCluster("demo", say=self._say)
+            ours = clusters.LocalCluster(name, say=self._say)
             self._ends.callback(ours.down)
             self.cluster = ours.up(node=True, audit=True, images=archives)
         self.kubectl = Kubectl(self.cluster.kubeconfig, NAMESPACE)

@@ -16,11 +16,12 @@ from typing import Any
 
 import yaml
 
+from lab.errors import LabError
 from poolkeeper import Client
 from poolkeeper.store import connect
 
 from . import kill
-from .scene import HERE, NAMESPACE, Scene
+from .scene import HERE, NAMESPACE, OPERATOR_NAMESPACE, Scene
 from .screen import Screen, chart
 from .trace import COMPRESSION, Arrival, arrivals
 from .verify import NAME, POISON, STEPS, promise
@@ -54,7 +55,16 @@ class Story:
         said = kubectl.apply(*(self._manifest(name) for name in KINDS))
         screen.shows("kubectl apply -f " + " -f ".join(files), said)
         ready = ("wait", "--for=condition=Ready", "--timeout=60s")
-        kubectl(*ready, "pkdb/main", f"tq/{NAME}", f"wp/{NAME}", "pq/model-api")
+        try:
+            kubectl(*ready, "pkdb/main", f"tq/{NAME}", f"wp/{NAME}", "pq/model-api")
+        except LabError:
+            self._trouble(("get", "pkdb,tq,wp,pq", "-o", "wide"))
+            operator = kubectl.within(OPERATOR_NAMESPACE)
+            screen.shows(
+                "kubectl logs deployment/poolkeeper-operator",
+                operator("logs", "-l", "app.kubernetes.io/component=operator", "--tail=30", check=False),
+            )
+            raise
 
     def _manifest(self, name: str) -> dict[str, Any]:
         manifest: dict[str, Any] = yaml.safe_load((HERE / f"{name}.yaml").read_text())
@@ -107,14 +117,17 @@ class Story:
             self._screen.say(f"The first pod is ready: a task should start before it is {age:g} s old (targetAge).")
         else:
             self._screen.say("No pod is ready after 30 s. What the cluster says about it:")
-            for command in (("get", "pods"), ("logs", f"deployment/{NAME}", "--tail=20")):
-                self._screen.shows("kubectl " + " ".join(command), self._scene.kubectl(*command, check=False))
+            self._trouble(("get", "pods"), ("logs", f"deployment/{NAME}", "--tail=20"))
         if watch.until(lambda now: now.ready == now.wanted > 1, 20):
             self._screen.say(
                 f"The pool has grown as far as the quota allows: {calls_at_once} calls at once, one per task, 2 tasks per pod."
             )
             self._screen.shows("poolkeeper queue list", self._poolkeeper("queue", "list"))
         self._views()
+
+    def _trouble(self, *commands: tuple[str, ...]) -> None:
+        for command in commands:
+            self._screen.shows("kubectl " + " ".join(command), self._scene.kubectl(*command, check=False))
 
     def _views(self) -> None:
         shown = self._scene.kubectl("get", "tq,wp,pq")

@@ -35,6 +35,7 @@ class Demo:
             [*IN_A_NAMESPACE, sys.executable, "-m", "demo"],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=ROOT, start_new_session=True,
         )  # fmt: skip
+        self.pid = self._process.pid  # `exec` keeps it
         self.namespace = ""
         self.said = ""
 
@@ -96,7 +97,7 @@ def assert_gone(run: Demo) -> None:
     while run.left() and time.monotonic() < end:
         time.sleep(0.1)
     assert run.left() == []
-    assert not state.place("demo").exists
+    assert not state.place(f"demo-{run.pid}").exists
 
 
 @pytest.mark.timeout(LONGEST)
