@@ -28,6 +28,7 @@ class Memory:
     lines: list[dict[str, Any]] = field(default_factory=list)  # the last changes of size, newest first
     foreign: tuple[str, ...] = ()  # who else wrote the Deployment's replicas, and until when it is told
     foreign_until: datetime | None = None
+    shaped: tuple[int, int, str] | None = None  # generations of pool and database, version of the Deployment: in shape
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
     capability: dict[str, list[str]] = field(default_factory=dict)  # task types by build, as sessions told
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)

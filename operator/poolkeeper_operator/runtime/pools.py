@@ -55,6 +55,7 @@ class Place:
 
     name: str
     spec: DatabaseSpec
+    generation: int
     link: Link | None  # None: its Secrets cannot be read (yet)
 
 
@@ -96,7 +97,7 @@ class Pools:
         drains = self._grace(pool, spec, place, self._context.world.get(DEPLOYMENT.kind, namespace, name))
         try:
             live: Mapping[str, Any] = await self._shape(pool, spec, place, memory, drains)
-            await self._answer_scale(pool, spec, live)
+            pool = await self._answer_scale(pool, spec, live)
         except KubeError as error:
             if error.status not in {400, 403, 422}:
                 raise
@@ -141,7 +142,10 @@ class Pools:
             text = f'{who}: there is no database "{database}"; apply it, or correct databaseRef of its queues'
             raise Unresolved("DatabaseMissing", text)
         return Place(
-            database, self._context.spec(DatabaseSpec, manifest), self._context.links.get((namespace, database))
+            database,
+            self._context.spec(DatabaseSpec, manifest),
+            manifest["metadata"]["generation"],
+            self._context.links.get((namespace, database)),
         )
 
     def _grace(
@@ -159,17 +163,21 @@ class Pools:
     ) -> Mapping[str, Any]:
         """Bring the children into shape; the Deployment as it is now."""
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
+        live = self._context.world.get(DEPLOYMENT.kind, namespace, name)
+        known = (DISRUPTION_BUDGET.kind, namespace, name) in self._children
+        if live is not None and known and memory.shaped == _shape_of(pool, place, live):
+            return live
         account = children.build_service_account(pool, spec)
         if account is not None:
-            await self._child(SERVICE_ACCOUNT, account)
-        await self._child(DISRUPTION_BUDGET, children.build_disruption_budget(pool, spec))
-        live = self._context.world.get(DEPLOYMENT.kind, namespace, name)
+            await self._child(SERVICE_ACCOUNT, account, new=live is None)
+        await self._child(DISRUPTION_BUDGET, children.build_disruption_budget(pool, spec), new=live is None)
         wanted = children.build_deployment(
             pool, spec, place.spec, live=live, grace_seconds=int(drains.applied.total_seconds())
         )
         why = children.changed(live, wanted)
         mark = digest(wanted)
         if live is not None and (why is None or memory.accepted == (mark, live["metadata"]["generation"])):
+            memory.shaped = _shape_of(pool, place, live)
             return live
         answer = await self._context.kube.apply(DEPLOYMENT, wanted)
         log.info("pool.shaped: %s/%s: %s", namespace, name, why, extra={"pool": f"{namespace}/{name}"})
@@ -177,13 +185,13 @@ class Pools:
         self._context.world.put(DEPLOYMENT.kind, answer)
         return answer
 
-    async def _child(self, resource: Resource, wanted: dict[str, Any]) -> None:
+    async def _child(self, resource: Resource, wanted: dict[str, Any], *, new: bool) -> None:
         """Apply a small child unless it is as wanted; it is not watched, so it is looked at once and when it should change."""
         meta = wanted["metadata"]
         key, mark = (resource.kind, meta["namespace"], meta["name"]), digest(wanted)
         if self._children.get(key) == mark:
             return
-        live = await self._context.kube.get(resource, meta["namespace"], meta["name"])
+        live = None if new else await self._context.kube.get(resource, meta["namespace"], meta["name"])
         if children.changed(live, wanted) is not None:
             await self._context.kube.apply(resource, wanted)
         self._children[key] = mark
@@ -192,10 +200,12 @@ class Pools:
         """Look at every child again: part of the periodic re-list."""
         self._children.clear()
 
-    async def _answer_scale(self, pool: Mapping[str, Any], spec: WorkerPoolSpec, live: Mapping[str, Any]) -> None:
+    async def _answer_scale(
+        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, live: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
         """Give spec.replicas a value where it has none, as the scale subresource cannot answer without (O3)."""
         if spec.replicas is not None:
-            return
+            return pool
         meta = pool["metadata"]
         manifest = {
             "apiVersion": POOL.api_version,
@@ -205,9 +215,15 @@ class Pools:
         }
         answer = await self._context.kube.apply(POOL, manifest, manager=SCALER)
         self._context.world.put(POOL.kind, answer)
+        return answer
 
     async def _refuse(self, pool: Mapping[str, Any], reason: str, message: str) -> float | None:
         """Say what is wrong; what runs is left as it is."""
         status = poolstatus.refused(pool, Condition("Ready", "False", reason, message), self._context.now())
         again = await self._context.write_status(POOL, pool, status)
         return AGAIN if again is None else again
+
+
+def _shape_of(pool: Mapping[str, Any], place: Place, live: Mapping[str, Any]) -> tuple[int, int, str]:
+    """While these stay, so does what would be rendered: a cheap way to see that nothing is to be done."""
+    return pool["metadata"]["generation"], place.generation, live["metadata"]["resourceVersion"]

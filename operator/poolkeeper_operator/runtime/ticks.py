@@ -27,6 +27,7 @@ class Ticks:
         self._shares = shares
         self._count: dict[tuple[str, str], int] = {}
         self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
+        self._resting: dict[str, object] = {}  # what a pool at rest looked like when it was last looked at
         self._blind: dict[tuple[str, str], str | None] = {}
 
     async def after_reading(self, link: Link) -> None:
@@ -87,11 +88,34 @@ class Ticks:
         link.attentive = False
         for manifest in self._context.world.all(POOL.kind):
             if self._on(link, manifest):
-                meta = manifest["metadata"]
-                self._context.enqueue(POOL, namespace, meta["name"])
-                deployment = self._context.world.get(DEPLOYMENT.kind, namespace, meta["name"])
-                if not ((deployment or {}).get("spec") or {}).get("replicas"):
-                    link.attentive = True
+                pool = manifest["metadata"]["name"]
+                deployment = self._context.world.get(DEPLOYMENT.kind, namespace, pool)
+                empty = not ((deployment or {}).get("spec") or {}).get("replicas")
+                link.attentive = link.attentive or empty
+                if not (empty and self._at_rest(link, manifest)):
+                    self._context.enqueue(POOL, namespace, pool)
+
+    def _at_rest(self, link: Link, pool: Mapping[str, Any]) -> bool:
+        """Whether a pool without pods has nothing to do and nothing about it changed since it was last looked at."""
+        assert link.reading is not None  # noqa: S101 - a reading that succeeded
+        namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
+        key = f"{namespace}/{name}"
+        queues = [link.reading.queues.get((namespace, ref["name"])) for ref in pool["spec"]["queues"]]
+        stats = link.reading.pools.get(key)
+        if self._context.world.pods(namespace, name) or (stats is not None and (stats.running or stats.sessions)):
+            self._resting.pop(key, None)
+            return False
+        if any(queue is None or queue.ready or queue.suspects or queue.running for queue in queues):
+            self._resting.pop(key, None)
+            return False
+        now = (
+            pool["metadata"]["generation"],
+            self._shares.allotments.get(key),
+            stats and (stats.max_running, len(stats.drains)),
+            tuple(queue and (queue.dead, queue.paused) for queue in queues),
+        )
+        before, self._resting[key] = self._resting.get(key), now
+        return before == now
 
     def _enqueue_all(self, link: Link) -> None:
         for resource in (QUEUE, POOL):
