@@ -38,14 +38,16 @@ def test_a_snooze_spends_no_delivery(stage: Stage) -> None:
 
 
 def test_an_error_is_stored_without_the_password_in_it(stage: Stage) -> None:
-    """Q54: neither in the dead letter nor in the log."""
+    """Q54, Q17: neither in the dead letter nor in the log, which holds no fencing token either."""
     stage.apply(max_deliveries=1)
-    worker = stage.worker().ready()
+    worker = stage.worker({"POOLKEEPER_LOG_LEVEL": "debug"}).ready()
     stage.ends(stage.submit("t.raises", "error"), "dead")
     letter = stage.dead_letters()[0]
     assert letter.error_class == "RuntimeError"
     assert "postgresql://joe:***@db/x" in letter.error
     assert "hunter2" not in letter.error + worker.log
+    assert "its handler raised" in worker.log
+    assert "pkt_" not in worker.log
 
 
 def test_a_payload_that_does_not_fit_its_model_is_a_dead_letter_that_names_the_field(stage: Stage) -> None:

@@ -25,6 +25,8 @@ T = TypeVar("T")
 SAY_AGAIN = 60.0
 """Seconds between two log lines about an outage that goes on."""
 
+SAY_NEWS = 5.0
+"""Seconds between two of them when the reason has become another."""
 
 GIVE_UP_HERE = 15.0
 """Seconds after which an answer is waited for no longer."""
@@ -46,17 +48,19 @@ class Outage:
         self._what = what
         self._since: float | None = None
         self._said = 0.0
+        self._kind = ""
         self.failures = 0
 
     def failed(self, error: BaseException) -> None:
         """Note one more failure."""
         now = time.monotonic()
+        kind = str(getattr(error, "code", type(error).__name__))
         self.failures += 1
         if self._since is None:
             self._since = now
-        elif now - self._said < SAY_AGAIN:
+        elif now - self._said < (SAY_AGAIN if kind == self._kind else SAY_NEWS):
             return
-        self._said = now
+        self._said, self._kind = now, kind
         since = f"failing for {now - self._since:.0f} s" if self.failures > 1 else "failed"
         self._log.warning("%s: %s, trying again for ever: %s", self._what, since, _reason(error))
 
