@@ -78,6 +78,14 @@ class Resize:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """One time that the operator said what the quota left of what the work asked for, in pods."""
+
+    wanted: int
+    limited: int
+
+
+@dataclass(frozen=True)
 class Exit:
     """The end of a container, as the kubelet reported it."""
 
@@ -92,6 +100,7 @@ class Facts:
     tasks: tuple[Task, ...]
     sessions: tuple[Session, ...]
     decisions: tuple[dict[str, Any], ...]
+    limits: tuple[Limit, ...]
     calls: tuple[Call, ...]
     refusals: tuple[Refusal, ...]
     dead_letter_events: tuple[str, ...]
