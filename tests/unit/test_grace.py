@@ -75,6 +75,11 @@ def test_cut_drains_count_as_longer_than_what_was_measured():
     assert answer.applied > seconds(30)
 
 
+def test_a_cut_is_never_answered_with_less_than_the_present_grace():
+    """A drain that was killed after 30 s by something else says nothing against the 600 s that it was promised."""
+    assert grace(POLICY, drains(cut=[30] * 5), seconds(600)).applied >= seconds(600)
+
+
 def test_a_rare_cut_among_many_long_finished_drains_changes_nothing():
     assert grace(POLICY, drains(*[50] * 500, cut=[2]), None).reason is GraceReason.MEASURED
 
@@ -93,6 +98,10 @@ def test_it_is_lowered_one_step_at_a_time_and_only_on_enough_samples():
     assert grace(POLICY, drains(*[1] * 5), seconds(300)).applied == seconds(300)
     answer = grace(POLICY, drains(*[1] * 50), seconds(300))
     assert (answer.applied, answer.reason) == (seconds(180), GraceReason.LOWERING)
+    assert grace(POLICY, drains(*[1] * 20), seconds(300)).applied == seconds(180)
+    assert grace(GracePolicy(maximum=timedelta(hours=9)), drains(*[1] * 50), seconds(3 * 3600)).applied == seconds(
+        2 * 3600
+    )
 
 
 def test_the_quantile_is_that_of_kaplan_and_meier():

@@ -43,6 +43,13 @@ def test_it_is_bounded_however_long_the_window(sizes):
     assert history.stretches[-1].until == now
 
 
+def test_what_is_merged_for_want_of_room_errs_towards_the_larger_size():
+    history, _ = remembered([9, *[0, 1] * 200], keep=timedelta(days=1))
+    assert len(history.stretches) == MAX_STRETCHES
+    assert history.highest_recommended(NOW, 1) == 9
+    assert history.highest_size(NOW, 1) == 9
+
+
 def test_it_knows_since_when_it_has_watched():
     history, _ = remembered([5] * 1000)
     assert history.watched_since == NOW

@@ -63,6 +63,21 @@ class TestFromZero:
         decision = decide(policy, reading(runnable=80, oldest_runnable=seconds(1)), History(), NOW)
         assert (decision.applied, decision.rate_limited_by) == (3, RateLimitedBy.UP_STEP)
 
+    def test_a_step_up_is_per_period_and_not_per_tick(self):
+        policy = replace(POLICY, up=StepPolicy(window=timedelta(0), max_step_pods=3))
+        sizes, history, replicas = [], History(), 0
+        for tick in range(7):
+            at = NOW + seconds(5 * tick)
+            decision = decide(
+                policy,
+                reading(at, runnable=80, oldest_runnable=seconds(29), replicas=replicas, ready_pods=replicas),
+                history,
+                at,
+            )
+            history, replicas = decision.history, decision.applied
+            sizes.append(replicas)
+        assert sizes == [3, 3, 3, 3, 6, 6, 6]
+
     def test_a_suspect_alone_pulls_one_pod(self):
         """O12, Q27: a task that waits for its isolated run is held back, yet it pulls."""
         decision = decide(POLICY, reading(suspects=1), History(), NOW)

@@ -122,7 +122,7 @@ def _lowered(policy: GracePolicy, current: timedelta, *, enough: bool) -> timede
     """The lowest value that a lowering may reach: one step down on enough samples, else where it is; bounds always hold."""
     shorter = [timedelta(seconds=step) for step in STEPS if timedelta(seconds=step) < current]
     hourly = current - timedelta(hours=1)
-    below = max([*shorter, hourly]) if enough and shorter else current
+    below = max([*shorter, hourly]) if enough else current
     return min(below, policy.maximum)
 
 

@@ -13,12 +13,12 @@ STEP_PERIOD = timedelta(seconds=15)  # maxStep* bounds the change within this ti
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A time during which the same size was recommended and written."""
+    """A time during which the same size stood and the same one was recommended."""
 
     since: datetime
     until: datetime
     recommended: int  # pods, after limits, before windows and steps
-    applied: int  # pods
+    size: int  # pods before the decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class History:
         """The largest size recommended since then, this moment's included."""
         return max([now_recommended, *(s.recommended for s in self.stretches if s.until >= since)])
 
-    def lowest_applied(self, since: datetime, now_applied: int) -> int:
+    def lowest_size(self, since: datetime, present: int) -> int:
         """The smallest size that stood since then, the present one included."""
-        return min([now_applied, *(s.applied for s in self.stretches if s.until >= since)])
+        return min([present, *(s.size for s in self.stretches if s.until >= since)])
 
-    def highest_applied(self, since: datetime, now_applied: int) -> int:
+    def highest_size(self, since: datetime, present: int) -> int:
         """The largest size that stood since then, the present one included."""
-        return max([now_applied, *(s.applied for s in self.stretches if s.until >= since)])
+        return max([present, *(s.size for s in self.stretches if s.until >= since)])
 
     def blinded(self, now: datetime) -> "History":
         """After a failed reading: what was recommended meanwhile is unknown, so windows begin anew."""
@@ -58,10 +58,10 @@ class History:
     def extended(
         self, *, now: datetime, recommended: int, applied: int, was: int, idle: bool, keep: timedelta
     ) -> "History":
-        """After a decision; `was` is the size before it, `keep` the longest window that is asked about."""
+        """After a decision; `was` is the size before it, `applied` the one steered to, `keep` the longest window that is asked about."""
         return replace(
             self,
-            stretches=_appended(self.stretches, Stretch(now, now, recommended, applied), now - keep),
+            stretches=_appended(self.stretches, Stretch(now, now, recommended, was), now - keep),
             idle_since=(self.idle_since or now) if idle else None,
             raised_at=now if applied > was else self.raised_at,
             blind_since=None,
@@ -71,7 +71,7 @@ class History:
 def _appended(stretches: tuple[Stretch, ...], new: Stretch, since: datetime) -> tuple[Stretch, ...]:
     """Add one moment; drop what no window reaches, yet keep the first of all as the beginning of the watch."""
     last = stretches[-1] if stretches else None
-    if last and (last.recommended, last.applied) == (new.recommended, new.applied):
+    if last and (last.recommended, last.size) == (new.recommended, new.size):
         stretches = (*stretches[:-1], replace(last, until=new.until))
     else:
         stretches = (*stretches, new)
@@ -79,7 +79,7 @@ def _appended(stretches: tuple[Stretch, ...], new: Stretch, since: datetime) -> 
     kept = [first, *(s for s in rest if s.until >= since)]
     if len(kept) > 1 and first.until < since:
         # An out-of-reach first entry only marks since when the pool is watched; it must not speak about sizes any more.
-        kept[0] = replace(first, recommended=kept[1].recommended, applied=kept[1].applied)
+        kept[0] = replace(first, recommended=kept[1].recommended, size=kept[1].size)
     if len(kept) > MAX_STRETCHES:
         kept = [_merged(kept[0], kept[1]), *kept[2:]]
     return tuple(kept)
@@ -87,4 +87,4 @@ def _appended(stretches: tuple[Stretch, ...], new: Stretch, since: datetime) -> 
 
 def _merged(a: Stretch, b: Stretch) -> Stretch:
     """One entry for two, erring towards the larger size (nothing shrinks for want of memory)."""
-    return Stretch(a.since, b.until, max(a.recommended, b.recommended), max(a.applied, b.applied))
+    return Stretch(a.since, b.until, max(a.recommended, b.recommended), max(a.size, b.size))

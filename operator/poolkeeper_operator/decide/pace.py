@@ -38,7 +38,7 @@ def _slow_up(chain: Chain, up: StepPolicy, replicas: int, history: History, now:
             chain.to(
                 max(steady, replicas), by, f"not more was wanted throughout up.window {up.window.total_seconds():.0f} s"
             )
-    step = _step(up, base := history.lowest_applied(now - STEP_PERIOD, replicas))
+    step = _step(up, base := history.lowest_size(now - STEP_PERIOD, replicas))
     if step is not None and chain.pods > (most := max(replicas, base + step)):
         by = RateLimitedBy.UP_STEP
         chain.to(most, by, f"scaling.up allows {step} more than {base} within {STEP_PERIOD.total_seconds():.0f} s")
@@ -57,7 +57,7 @@ def _slow_down(chain: Chain, policy: ScalingPolicy, signals: Signals, history: H
     if steady > chain.pods:
         by = RateLimitedBy.DOWN_WINDOW
         chain.to(steady, by, f"more was wanted, or not watched, within down.window {down.window.total_seconds():.0f} s")
-    step = _step(down, base := history.highest_applied(now - STEP_PERIOD, replicas))
+    step = _step(down, base := history.highest_size(now - STEP_PERIOD, replicas))
     if step is not None and chain.pods < (least := min(replicas, base - step)):
         by = RateLimitedBy.DOWN_STEP
         chain.to(least, by, f"scaling.down allows {step} less than {base} within {STEP_PERIOD.total_seconds():.0f} s")
