@@ -122,6 +122,7 @@ FIELDS: list[tuple[str, Any, dict[str, Any]]] = [
         {f"{CONTAINER}.resources.limits.ephemeral-storage": "1Gi"},
     ),
     ("drain.preStop", "3s", {f"{CONTAINER}.lifecycle.preStop.sleep.seconds": 3}),
+    ("drain.preStop", "500ms", {f"{CONTAINER}.lifecycle.preStop.sleep.seconds": 1}),
     ("drain.handBackMargin", "7s", {f"{CONTAINER}.env[POOLKEEPER_HAND_BACK_MARGIN].value": "7"}),
 ]
 NO_BUILD: list[tuple[str, Any, dict[str, Any]]] = [

@@ -5,6 +5,7 @@ or a changed default of it is no new build (O28). Whatever may change under a ru
 from the database or from a mounted file.
 """
 
+import math
 from typing import Any
 
 from poolkeeper_operator.act.compare import digest
@@ -121,7 +122,8 @@ def _container(
     if user.env_from:
         container["envFrom"] = [source.as_pod_field() for source in user.env_from]
     if spec.drain.pre_stop:
-        container["lifecycle"] = {"preStop": {"sleep": {"seconds": int(spec.drain.pre_stop.total_seconds())}}}
+        whole = math.ceil(spec.drain.pre_stop.total_seconds())  # Kubernetes takes whole seconds, and no 0
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": whole}}}
     return container
 
 
