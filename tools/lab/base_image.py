@@ -1,7 +1,7 @@
 """A base image without a registry: Debian's or Ubuntu's own packages, by debootstrap from the mirror that apt uses here.
 
-Guarantees one archive per release, architecture and content of this file, kept in the cache and made again only when
-one of them changes; an interrupted run leaves nothing that a later one would take for whole. Needs root.
+Guarantees one archive per release, architecture and list of packages, kept in the cache and made again only when one
+of them changes; an interrupted run leaves nothing that a later one would take for whole. Needs root.
 """
 
 import hashlib
@@ -26,6 +26,8 @@ _DROP = (
     "usr/share/doc", "usr/share/man", "usr/share/info", "usr/share/locale", "usr/share/lintian", "usr/share/bash-completion",
     "var/cache", "var/lib/apt/lists", "var/log", "tmp", "run", "dev", "proc", "sys",
 )  # fmt: skip
+_KEPT = 2  # archives: another checkout may be at another commit
+_FORM = "1"  # counts the changes of how a base is made out of these
 _PYTHON = "poolkeeper.dev/python"  # label: the version in the base image
 _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -52,7 +54,7 @@ class Mirror:
 def base_image(say: cache.Say) -> Base:
     """The base image, made if it is not in the cache."""
     suite = packages.os_release().get("VERSION_CODENAME", "")
-    key = cache.key((suite.encode(), platform.machine().encode(), Path(__file__).read_bytes()))
+    key = cache.key(part.encode() for part in (suite, platform.machine(), *_PACKAGES, *_DROP, _FORM))
     archive = cache.folder() / f"base-{suite}-{key}.tar"
     tag = f"localhost/poolkeeper-base:{key}"
     if not archive.exists():
@@ -111,6 +113,8 @@ def _stanzas(text: str) -> list[Mirror]:
 def _make(source: Mirror, tag: str, archive: Path, say: cache.Say) -> None:
     say(f"base image: {source.suite} with Python, from the mirror that apt uses here (about 45 s, once)")
     begun = time.monotonic()
+    for stale in archive.parent.glob("base-*/"):  # of one that was killed
+        discard(stale)
     work = Path(tempfile.mkdtemp(prefix="base-", dir=archive.parent))
     root = work / "root"
     try:
@@ -122,6 +126,8 @@ def _make(source: Mirror, tag: str, archive: Path, say: cache.Say) -> None:
         made.rename(archive)
     finally:
         discard(work)
+    for old in sorted(archive.parent.glob("base-*.tar"), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        old.unlink()
     say(f"base image: {archive.stat().st_size >> 20} MiB after {time.monotonic() - begun:.0f} s")
 
 

@@ -27,6 +27,8 @@ class Storage:
         if os.geteuid() != 0:
             raise LabError("building images needs root here; run as root, or leave out what needs a node")
         folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob("work-*"):  # of one that was killed: only one at a time is here
+            discard(stale)
         cache.require_space(folder, 2 * cache.GIB, "building images")
         self.work = Path(tempfile.mkdtemp(prefix="work-", dir=folder))
         self._root, self._layers = folder / "layers", True

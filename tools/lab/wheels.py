@@ -37,9 +37,10 @@ def wheels(python: str, say: cache.Say) -> Wheels:
     wanted = requirements()
     key = cache.key((python.encode(), platform.machine().encode(), pins, repr(wanted).encode()))
     folder = cache.folder() / f"wheels-{key}"
-    if not folder.exists():
-        say(f"wheels: the images' dependencies for Python {python} (about 10 s, once)")
-        _download(wanted, python, folder)
+    with cache.lock(cache.folder() / "wheels.lock", "wheels", say):
+        if not folder.exists():
+            say(f"wheels: the images' dependencies for Python {python} (about 10 s, once)")
+            _download(wanted, python, folder)
     return Wheels(folder, cache.key((key.encode(), source_digest())))
 
 
@@ -75,6 +76,8 @@ def _files() -> Iterator[Path]:
 
 
 def _download(wanted: dict[str, list[str]], python: str, folder: Path) -> None:
+    for stale in folder.parent.glob("wheels-*.*"):  # of one that was killed
+        shutil.rmtree(stale)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     machine = platform.machine()
     command = [
