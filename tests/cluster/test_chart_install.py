@@ -55,6 +55,23 @@ def test_the_operator_s_own_rights_are_the_roles_and_no_more(release: Kubectl, n
     assert not may("create", "rolebindings.rbac.authorization.k8s.io")
 
 
+def test_upgrade_and_rollback_replace_the_operator_and_keep_the_definitions(
+    release: Kubectl, helm: Helm, namespace: str
+) -> None:
+    """A6: what was applied stays as it is; one operator at a time, and it comes up again each time."""
+    before = {crd["metadata"]["uid"] for crd in release.get("crd") if crd["metadata"]["name"] in OURS}
+    placed = Helm(helm.kubeconfig, namespace)
+    for command, level in (
+        (("upgrade", "poolkeeper", str(CHART), "--reuse-values", "--set", "log.level=debug"), "debug"),
+        (("rollback", "poolkeeper", "1"), "info"),
+    ):
+        placed(*command, "--wait", "--timeout", "120s", timeout=150)
+        (container,) = release.get(DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
+        assert {"name": "POOLKEEPER_LOG_LEVEL", "value": level} in container["env"]
+        assert release.get(DEPLOYMENT)["status"]["readyReplicas"] == 1
+    assert {crd["metadata"]["uid"] for crd in release.get("crd") if crd["metadata"]["name"] in OURS} == before
+
+
 def test_uninstall_leaves_the_definitions_and_what_was_made_of_them(
     release: Kubectl, helm: Helm, namespace: str
 ) -> None:
