@@ -73,14 +73,11 @@ def growth(facts: Facts) -> Iterator[Finding]:
 
 def quota(facts: Facts, promise: Promise) -> Iterator[Finding]:
     """Capped by the quota: in the decisions, and in what the provider saw."""
-    limited = [each for each in facts.decisions if each["limitedBy"] == "ProviderQuota"]
-    if limited:
-        most = max(limited, key=lambda each: each["wanted"])
-        yield Finding(
-            True, f"wanted {most['wanted']} pods and had {most['limited']}: the provider's quota allows no more"
-        )
+    if facts.limits:
+        most = max(facts.limits, key=lambda each: each.wanted)
+        yield Finding(True, f"wanted {most.wanted} pods and had {most.limited}: the provider's quota allows no more")
     else:
-        yield Finding(False, "the quota never limited the pool: no decision names ProviderQuota")
+        yield Finding(False, "the quota never limited the pool: no decision and no status names ProviderQuota")
     peak = most_at_once(facts.calls)
     limit = promise.concurrent_calls
     over = "" if peak <= limit else ", which is more than was promised"

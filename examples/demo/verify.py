@@ -22,7 +22,7 @@ from lab.image import image_id
 from lab.kubectl import Kubectl
 from poolkeeper.durations import parse_duration
 
-from .facts import CallLog, Delivery, Exit, Facts, Promise, Resize, Session, Task
+from .facts import CallLog, Delivery, Exit, Facts, Limit, Promise, Resize, Session, Task
 from .judge import judge
 from .model import RETRY_AFTER
 from .trace import arrivals
@@ -57,6 +57,7 @@ def collect(dsn: str, kubectl: Kubectl, audit: Path | None, log: Path) -> Facts:
     events = kubectl.get("events", "--field-selector", f"involvedObject.kind=TaskQueue,involvedObject.name={NAME}")
     deployment = kubectl.get("deployment", NAME)
     writes = None if audit is None else AuditLog(audit).since(namespace=NAMESPACE)
+    decisions = tuple(row["decision"] for row in rows["decisions"])
     return Facts(
         tasks=tuple(
             Task(
@@ -71,7 +72,8 @@ def collect(dsn: str, kubectl: Kubectl, audit: Path | None, log: Path) -> Facts:
             for row in rows["tasks"]
         ),
         sessions=tuple(Session(row["id"], row["pod"], row["slots"]) for row in rows["sessions"]),
-        decisions=tuple(row["decision"] for row in rows["decisions"]),
+        decisions=decisions,
+        limits=tuple(_limits(decisions, writes or [])),
         calls=calls.calls,
         refusals=calls.refusals,
         dead_letter_events=tuple(event["message"] for event in events if "DeadLetter" in event["reason"]),
@@ -97,6 +99,16 @@ def _query(dsn: str, text: str) -> list[dict[str, Any]]:
 
 def _seconds(value: Any) -> Any:
     return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _limits(decisions: tuple[dict[str, Any], ...], writes: list[Any]) -> Iterator[Limit]:
+    """From the changes of size in the store, and from the pool's status as it was written: a size that stays is no change."""
+    told = [(each["limitedBy"], each["wanted"], each["limited"]) for each in decisions]
+    for write in writes:
+        if write.resource == "workerpools/status" and write.name == NAME:
+            wanted = (_body(write).get("status") or {}).get("wanted") or {}
+            told.append((wanted.get("limitedBy"), wanted.get("replicas"), wanted.get("limited")))
+    return (Limit(wanted, limited) for by, wanted, limited in told if by == "ProviderQuota" and wanted and limited)
 
 
 def _resizes(writes: list[Any]) -> list[Resize]:

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from fixtures.layers import cannot_run
+from lab import build, image, packages, state
 from lab import cluster as clusters
-from lab import state
 from lab.packages import find
 
 ROOT = Path(__file__).resolve().parents[2]
+AGENT_IMAGE = "localhost/example-agent:dev"
 LONGEST = 600.0  # seconds: five times what it takes on a quiet machine
 IN_A_NAMESPACE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
@@ -80,8 +81,16 @@ def demo(broken: str | None = None) -> Iterator[Demo]:
         running.close()
 
 
+@pytest.fixture(scope="module")
+def _built() -> None:
+    """What needs a network is made before: a namespace of its own has none."""
+    build.ensure()
+    packages.need(packages.CONTROL_PLANE | packages.NODE, purpose="a node", say=build.tell)
+    image.build_app_image(ROOT / "examples" / "agent", AGENT_IMAGE)
+
+
 @pytest.fixture(autouse=True)
-def _possible_here() -> None:
+def _possible_here(request: pytest.FixtureRequest) -> None:
     """A node needs root on Linux; where the demo would use another cluster, it is not isolated from this run's."""
     if why_not := clusters.why_no_node():
         cannot_run(f"no node: {why_not}")
@@ -89,6 +98,7 @@ def _possible_here() -> None:
         cannot_run("unshare and ip are needed for a network namespace (packages util-linux, iproute2)")
     if os.environ.get("POOLKEEPER_TEST_KUBECONFIG"):
         cannot_run("a cluster is named: the demo would install its chart into it")
+    request.getfixturevalue("_built")
 
 
 def assert_gone(run: Demo) -> None:

@@ -10,6 +10,7 @@ from examples.demo.facts import (
     Delivery,
     Exit,
     Facts,
+    Limit,
     Promise,
     Refusal,
     Resize,
@@ -56,11 +57,12 @@ CALLS_OF_KILLED = calls(
     "a", ("plan", 1.0, 2.0), ("write", 2.1, 3.0), ("write", 9.1, 10.0), ("check", 10.1, 11.0), cut_off=1
 )
 CALLS_OF_OTHER = calls("b", ("plan", 1.0, 2.0), ("write", 2.1, 3.0), ("check", 3.1, 4.0))
-GROWTH = {"applied": 2, "replicas": 0, "reason": "Backlog", "limitedBy": "ProviderQuota", "wanted": 3, "limited": 2}
+GROWTH = {"applied": 2, "replicas": 0, "reason": "Backlog"}
 GOOD = Facts(
     tasks=(KILLED, OTHER, POISON),
     sessions=(Session("first", "pod-1", 2), Session("second", "pod-2", 2), Session("third", "pod-1", 2)),
     decisions=(GROWTH,),
+    limits=(Limit(3, 2),),
     calls=CALLS_OF_KILLED + CALLS_OF_OTHER,
     refusals=(Refusal("b", "check", 2.05),),
     dead_letter_events=("1 dead letter: agent.poison 1",),
@@ -96,7 +98,7 @@ def test_where_the_audit_log_is_out_of_reach_the_rest_is_still_judged() -> None:
         (with_task(OTHER, state="failed"), "1 tasks ended as failed"),
         (replace(GOOD, decisions=()), "the pool never grew from zero"),
         (replace(GOOD, resizes=()), "no write that made the pool larger"),
-        (replace(GOOD, decisions=({**GROWTH, "limitedBy": "Maximum"},)), "the quota never limited the pool"),
+        (replace(GOOD, limits=()), "the quota never limited the pool"),
         (replace(GOOD, calls=GOOD.calls + calls("c", ("plan", 1.0, 2.0))), "more than was promised"),
         (replace(GOOD, images=frozenset({"sha256:other"})), "ran image sha256:other, not sha256:built"),
         (replace(GOOD, images=frozenset()), "the pods ran no image"),
