@@ -8,8 +8,8 @@ CROSS JOIN LATERAL (
          + (SELECT count(*) FROM poolkeeper.suspect AS r WHERE r.task_id = t.id)
          + (SELECT count(*) FROM poolkeeper.lease AS r WHERE r.task_id = t.id)
          + (SELECT count(*) FROM poolkeeper.dead AS r WHERE r.task_id = t.id)
-         + (SELECT count(*) FROM poolkeeper.delivery AS r WHERE r.task_id = t.id AND r.next_state IN ('succeeded', 'failed', 'canceled'))
-         + (SELECT count(*) FROM poolkeeper.event AS r WHERE r.task_id = t.id AND r.kind IN ('canceled', 'discarded')) AS n) AS p
+         + (SELECT count(*) FROM poolkeeper.delivery AS r WHERE r.retention = 0 AND r.task_id = t.id AND r.next_state IN ('succeeded', 'failed', 'canceled'))
+         + (SELECT count(*) FROM poolkeeper.event AS r WHERE r.retention = 0 AND r.task_id = t.id AND r.kind IN ('canceled', 'discarded')) AS n) AS p
 WHERE p.n <> 1
 
 -- name: nothing is placed without its body
@@ -75,9 +75,9 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE d.outcome IN ('handed_back', 'returned')) AS hand_backs,
            count(*) FILTER (WHERE d.outcome = 'snoozed') AS snoozes
     FROM poolkeeper.delivery AS d
-    WHERE d.task_id = h.task_id
-      AND d.state_version > coalesce((SELECT max(e.state_version) FROM poolkeeper.event AS e WHERE e.task_id = h.task_id AND e.kind = 'requeued'), 0)) AS c
-WHERE h.delivery <> (SELECT count(*) FROM poolkeeper.delivery AS d WHERE d.task_id = h.task_id) + h.open
+    WHERE d.retention = 0 AND d.task_id = h.task_id
+      AND d.state_version > coalesce((SELECT max(e.state_version) FROM poolkeeper.event AS e WHERE e.retention = 0 AND e.task_id = h.task_id AND e.kind = 'requeued'), 0)) AS c
+WHERE h.delivery <> (SELECT count(*) FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = h.task_id) + h.open
    OR (h.failures, h.expiries, h.hand_backs, h.snoozes) IS DISTINCT FROM (c.failures, c.expiries, c.hand_backs, c.snoozes)
    OR h.spent <> c.deliveries + h.open - c.snoozes - least(c.hand_backs, q.max_hand_backs)
 

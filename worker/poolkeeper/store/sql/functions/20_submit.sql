@@ -84,6 +84,7 @@ RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_
                state text, result jsonb)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 -- Arrows: running -> ready (suspect) | dead | canceled; leased -> ready. Only leases of sessions that were silent for
--- longer than the queue's visibility timeout, by the database's clock. Indexes: session_live, lease_session.
+-- longer than the queue's visibility timeout, by the database's clock. Live leases are not looked at. Index: lease_session.
 CREATE OR REPLACE FUNCTION poolkeeper.sweep_leases(_most integer, _now timestamptz) RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -34,18 +34,28 @@ DECLARE
     _n integer;
 BEGIN
     SELECT count(*) INTO _n FROM poolkeeper.end_deliveries(ARRAY(
-        SELECT ROW(l.task_id, l.token_hash, CASE WHEN l.started_at IS NULL THEN 'returned' ELSE 'expired' END, 'lease_expired',
-                   NULL, NULL, NULL, NULL)::poolkeeper.ending
-        FROM poolkeeper.session AS s
-        JOIN poolkeeper.lease AS l ON l.session_id = s.id
-        JOIN poolkeeper.queue AS q ON q.id = l.queue_id
-        WHERE poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, l.extended_until) <= _now
-        ORDER BY l.task_id LIMIT _most FOR UPDATE OF l SKIP LOCKED), _now);
+        WITH RECURSIVE holder AS (  -- the sessions that hold anything, each at the cost of one probe
+            (SELECT l.session_id AS id FROM poolkeeper.lease AS l ORDER BY l.session_id LIMIT 1)
+            UNION ALL
+            SELECT n.id FROM holder AS h CROSS JOIN LATERAL (
+                SELECT l.session_id AS id FROM poolkeeper.lease AS l WHERE l.session_id > h.id ORDER BY l.session_id LIMIT 1) AS n
+        ), silent AS MATERIALIZED (
+            SELECT s.id, s.renewed_at FROM holder AS h
+            CROSS JOIN LATERAL (SELECT k.id, k.renewed_at FROM poolkeeper.session AS k WHERE k.id = h.id OFFSET 0) AS s
+            WHERE poolkeeper.lease_until(s.renewed_at, (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q), NULL) <= _now
+        )
+        SELECT ROW(x.task_id, x.token_hash, x.outcome, 'lease_expired', NULL, NULL, NULL, NULL)::poolkeeper.ending
+        FROM silent AS s CROSS JOIN LATERAL (
+            SELECT l.task_id, l.token_hash, CASE WHEN l.started_at IS NULL THEN 'returned' ELSE 'expired' END AS outcome
+            FROM poolkeeper.lease AS l JOIN poolkeeper.queue AS q ON q.id = l.queue_id
+            WHERE l.session_id = s.id AND poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, l.extended_until) <= _now
+            LIMIT _most FOR UPDATE OF l SKIP LOCKED) AS x
+        LIMIT _most), _now);
     UPDATE poolkeeper.session AS s SET ended_at = _now
     WHERE s.id = ANY (ARRAY(
         SELECT c.id FROM poolkeeper.session AS c
         WHERE c.ended_at IS NULL AND c.renewed_at < _now - interval '2 hours'
-          AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = c.id)
+          AND (SELECT l.session_id FROM poolkeeper.lease AS l WHERE l.session_id = c.id LIMIT 1) IS NULL  -- a probe, never a join
         LIMIT _most FOR UPDATE SKIP LOCKED));
     RETURN _n;
 END $$;

@@ -1,6 +1,7 @@
 -- Reading. The views are the owner's; callers read through functions that check what they may see (Q51).
 
--- The one log (Q2): accepted, claimed, started, ended, and what people did, in the order of their numbers.
+-- The one log (Q2): accepted, claimed, started, ended, and what people did, in the order of their versions. It names the
+-- retention class, the only one yet, because the keys of delivery and event begin with it.
 CREATE OR REPLACE VIEW poolkeeper.history AS
     SELECT t.id AS task_id, t.accepted_at AS at, 0::bigint AS no, 'accepted' AS what, NULL::integer AS delivery, NULL::text AS outcome,
            NULL::text AS reason, NULL::text AS actor, NULL::text AS error_class, NULL::text AS error, NULL::text AS build, NULL::uuid AS session_id,
@@ -10,14 +11,14 @@ CREATE OR REPLACE VIEW poolkeeper.history AS
     -- claimed for a free slot is started in the same moment and one step; claimed ahead of a slot, two
     SELECT d.task_id, d.claimed_at, d.no, 'claimed', d.delivery, NULL, NULL, NULL, NULL, NULL, d.build, d.session_id,
            d.state_version - CASE WHEN d.started_at IS NULL THEN 1 ELSE 2 END, 'leased'
-    FROM poolkeeper.delivery AS d WHERE d.started_at IS DISTINCT FROM d.claimed_at
+    FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.started_at IS DISTINCT FROM d.claimed_at
     UNION ALL
     SELECT d.task_id, d.started_at, d.no, 'started', d.delivery, NULL, NULL, NULL, NULL, NULL, d.build, d.session_id, d.state_version - 1, 'running'
-    FROM poolkeeper.delivery AS d WHERE d.started_at IS NOT NULL
+    FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.started_at IS NOT NULL
     UNION ALL
     SELECT d.task_id, d.ended_at, d.no, 'ended', d.delivery, d.outcome, d.reason, NULL, d.error_class, d.error, d.build, d.session_id,
            d.state_version, d.next_state
-    FROM poolkeeper.delivery AS d
+    FROM poolkeeper.delivery AS d WHERE d.retention = 0
     UNION ALL
     SELECT l.task_id, l.claimed_at, 9223372036854775807, 'claimed', l.delivery, NULL, NULL, NULL, NULL, NULL, NULL, l.session_id,
            l.state_version - CASE WHEN l.started_at IS NULL THEN 0 ELSE 1 END, 'leased'
@@ -30,7 +31,7 @@ CREATE OR REPLACE VIEW poolkeeper.history AS
     SELECT e.task_id, e.at, e.no, e.kind, NULL, NULL, e.reason, e.actor, NULL, NULL, NULL, NULL, e.state_version,
            CASE e.kind WHEN 'woke' THEN 'ready' WHEN 'canceled' THEN 'canceled' WHEN 'requeued' THEN 'ready' WHEN 'discarded' THEN 'canceled'
                        WHEN 'died' THEN 'dead' END
-    FROM poolkeeper.event AS e;
+    FROM poolkeeper.event AS e WHERE e.retention = 0;
 
 CREATE OR REPLACE VIEW poolkeeper.tasks AS
     SELECT t.id, q.namespace || '/' || q.name AS queue, t.type, t.tenant, t.priority, p.state, p.reason, p.state_version, t.accepted_at, t.run_at,
@@ -45,6 +46,8 @@ RETURNS TABLE (id uuid, queue text, type text, tenant text, priority integer, st
                checkpoint jsonb, deliveries integer, cancel_requested boolean)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT v.id, v.queue, v.type, v.tenant, v.priority::integer, v.state, v.reason, v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
            v.result, v.labels, c.value,
@@ -61,6 +64,8 @@ RETURNS TABLE (at timestamptz, what text, delivery integer, outcome text, reason
                session_id uuid, state_version integer, state text)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT h.at, h.what, h.delivery, h.outcome, h.reason, h.actor, h.error_class, h.error, h.build, h.session_id, h.state_version, h.state
     FROM poolkeeper.history AS h
@@ -74,6 +79,8 @@ RETURNS TABLE (task_id uuid, queue text, type text, tenant text, died_at timesta
                state_version integer, payload jsonb, checkpoint jsonb, owner text, runbook text)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
 AS $$
     SELECT d.task_id, q.namespace || '/' || q.name, t.type, t.tenant, d.died_at, d.reason, r.sentence, r.action, d.error_class, d.error, d.build,
            d.delivery, d.spent::integer, d.failures::integer, d.expiries::integer, d.hand_backs::integer, d.snoozes::integer, d.state_version,
