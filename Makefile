@@ -37,7 +37,7 @@ check: setup ## lint, format, types and import contracts: half a minute
 
 bench: ## the figures, beside peers and the floor: about 15 minutes; writes benchmarks/results
 	@tools/bootstrap dev bench
-	@PYTHONPATH=tools $(PY) -m benchmarks $(ARGS)
+	@PYTHONPATH=tools:tests $(PY) -m benchmarks $(ARGS)
 
 images: setup ## the container images from the Dockerfile: 2 minutes at first, seconds later
 	@$(LAB) images

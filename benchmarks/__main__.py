@@ -1,4 +1,4 @@
-"""`python -m benchmarks [F1] [F9] [--quick]`: measure, print the table, write benchmarks/results/store.json."""
+"""`python -m benchmarks [F1] [F9] [F20] [--quick]`: measure, print the table, write benchmarks/results/store.json."""
 
 import argparse
 import sys
@@ -11,10 +11,10 @@ from lab.postgres import Server
 def main() -> int:
     """Return 0 when every figure that must be reached was."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("ids", nargs="*", help="F1, F9 (with F10); default: all")
+    parser.add_argument("ids", nargs="*", help="F1, F9 (with F10), F20; default: all")
     parser.add_argument("--quick", action="store_true", help="one round of 20,000 tasks instead of three of 100,000")
     given = parser.parse_args()
-    ids = {name.upper() for name in given.ids} or {"F1", "F9"}
+    ids = {name.upper() for name in given.ids} or {"F1", "F9", "F20"}
     found: list[figures.Figure] = []
     with Server(fsync=True) as server:
         rig = Rig(server)
@@ -23,6 +23,10 @@ def main() -> int:
             found += drain.figures(rig, count=20_000 if given.quick else 100_000, rounds=1 if given.quick else 3)
         if ids & {"F9", "F10"}:
             found += recovery.figures(rig, rounds=1 if given.quick else 3)
+    if "F20" in ids:
+        from benchmarks import breach
+
+        found += breach.figures(rounds=6 if given.quick else 30)
     figures.show(found)
     print(f"written: {figures.write('store', found)}")
     return 0 if all(f.ok for f in found) else 1

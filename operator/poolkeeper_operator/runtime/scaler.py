@@ -83,6 +83,9 @@ class Scaler:
                 caps=self._shares.cap(key, spec),
             )
         )
+        if not replicas and not link.attentive:  # a pool that is new: work may have come since the reading, unheard
+            link.attentive = True
+            link.wake()
         decision = decide(spec.scaling_policy(link.interval), observed, memory.history, now)
         memory.history, memory.decision = decision.history, decision
         target = decision.applied
