@@ -19,8 +19,8 @@ class Drain:
     started: int
     """deliveries in flight when it began"""
     handed_back: int = 0
-    unstarted: int = 0
-    """deliveries returned that had not begun; they cost nothing and tell nothing about the time a drain needs"""
+    handed_back_before: int = 0
+    """hand-backs of this process before handlers were told to stop: not the drain's"""
     truncated: bool = field(default=False)
     """handlers were cut off: the drain would have needed longer than the grace"""
 

@@ -18,7 +18,7 @@ import psycopg
 from poolkeeper.store import Session, calls
 from poolkeeper.store.rows import Claimed, Settle, SettleVerdict, TurnAnswer
 from poolkeeper.worker.appetite import Appetite, appetite, one_turn_of_work
-from poolkeeper.worker.link import Link, Outage, pause
+from poolkeeper.worker.link import GIVE_UP_HERE, Link, Outage, pause
 from poolkeeper.worker.slots import Slots
 
 _log = logging.getLogger("poolkeeper.worker")
@@ -67,6 +67,7 @@ class Turns:
         self.draining = False
         self.marked = False
         self.claimed = 0
+        self.give_up_at: float | None = None
         self.round_at = time.monotonic()
         self.longest_stall = 0.0
         self.first_round = asyncio.Event()
@@ -201,7 +202,7 @@ class Turns:
             sweep=sweep, isolated=turn.isolated, slots=asked.slots, starts=turn.starts,
         )  # fmt: skip
         try:
-            answer = await self._link.call(call)
+            answer = await self._link.call(call, within=self._patience())
         except Exception as error:  # noqa: BLE001  (whatever it is, what runs goes on, and the next turn tries again)
             self._failed(error, turn.settles)
             return
@@ -209,6 +210,11 @@ class Turns:
         self._one_by_one = False
         self._swept_at = turn.began if sweep else self._swept_at
         self._heed(turn, answer, time.monotonic())
+
+    def _patience(self) -> float:
+        """Seconds to wait for an answer: in a drain not beyond its end."""
+        left = GIVE_UP_HERE if self.give_up_at is None else self.give_up_at - time.monotonic()
+        return max(0.5, min(GIVE_UP_HERE, left))
 
     def _heed(self, turn: "Turn", answer: TurnAnswer, now: float) -> None:
         self._turn_seconds += (min(now - turn.began, 0.1) - self._turn_seconds) * 0.1

@@ -64,11 +64,14 @@ class Worker:
         self._session: Session | None = None
         self._drain: Drain | None = None
         self._real_grace: float | None = None
+        self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named
+        self._told_to_stop = asyncio.Event()
         self._registering: asyncio.Task[bool] | None = None
         self.renewal = Renewal(
             (settings.direct_dsn or settings.dsn).read,
             listens=settings.listens,
             contact=self._contact,
+            interval=lambda: self._session.renew_every.total_seconds() if self._session else 1.0,
             describe=self._describe,
             answered=self._renewed,
             unknown=lambda: self._soon(self._unknown_session),
@@ -83,7 +86,7 @@ class Worker:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self.stop)
         try:
-            if not await self._register():
+            if not await self._register_or_stop():
                 return 0
             self.renewal.start()
             _log.info(
@@ -109,8 +112,10 @@ class Worker:
             self._drain.shorten(self._real_grace)
         _log.info("draining: %d deliveries in flight, %.0f s of grace", running, self._drain.grace)
         self.turns.draining = True
-        self._drain.unstarted += self.slots.return_waiting()
+        self.slots.return_waiting()
         self._stopping.set()
+        self._told_to_stop.set()
+        self.turns.give_up_at = self._drain.give_up_at
         self._watch_drain(self._drain)
         self.turns.changed()
 
@@ -119,18 +124,15 @@ class Worker:
         now = time.monotonic()
         if now >= drain.hand_back_at and not drain.truncated and self.slots.running:
             drain.truncated = True
-            drain.handed_back = len(self.slots.running)
+            drain.handed_back_before = self.slots.endings.get("handed_back", 0)
             _log.warning(
                 "draining: handing back %d deliveries at their last checkpoint, %.0f s before the grace ends",
-                drain.handed_back,
+                len(self.slots.running),
                 drain.margin,
             )
-            for task_id in list(self.slots.running):
-                self.slots.halt(
-                    task_id,
-                    "handed_back",
-                    LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: the worker stops, the task was handed back"),
-                )
+            for task_id, run in list(self.slots.running.items()):
+                lost = LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: the worker stops, the task was handed back")
+                self.slots.halt(task_id, run.claimed.delivery, "handed_back", lost)
         if now >= drain.force_at and self.slots.running:
             self.slots.abandon()
         self.turns.changed()
@@ -152,6 +154,8 @@ class Worker:
         assert drain is not None  # noqa: S101  (the loop ends only by a drain)
         assert self._session is not None  # noqa: S101
         abandoned = len(self.slots.running) + len(self.slots.settles)
+        if drain.truncated:
+            drain.handed_back = self.slots.endings.get("handed_back", 0) - drain.handed_back_before
         report = drain.report(time.monotonic(), abandoned=abandoned)
         _log.info("drained: %s", ", ".join(f"{name} {value}" for name, value in report.items()))
         left = max(0.5, drain.began + drain.grace - time.monotonic())
@@ -162,8 +166,18 @@ class Worker:
             _log.warning("draining: the report did not reach the store: %s", error)
         return 5 if abandoned else 0
 
+    async def _register_or_stop(self) -> bool:
+        """Register, however long the database is away; False when told to stop before that."""
+        registering = self._loop.create_task(self._register())
+        told = self._loop.create_task(self._told_to_stop.wait())
+        await asyncio.wait({registering, told}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (registering, told):
+            task.cancel()
+        await asyncio.wait({registering, told})
+        return not registering.cancelled() and registering.result()
+
     async def _register(self) -> bool:
-        """Register a session, waiting for the database if need be; False when told to stop before that."""
+        """Register a session, waiting for the database if need be; False when a drain began meanwhile."""
         settings, outage = self._settings, Outage(_log, "start")
         call = calls.register_session(
             settings.pool,
@@ -203,22 +217,25 @@ class Worker:
         assert self._session is not None  # noqa: S101  (the thread begins after registration)
         slots = self.slots
         stats = {"finished": slots.finished, "busy_seconds": round(slots.busy_seconds, 3), "busy": len(slots.running)}
-        return self._session, self.turns.received, slots.held(), stats
+        self._named = slots.held()
+        return self._session, self.turns.received, list(self._named), stats
 
     def _renewed(self, answer: RenewAnswer) -> None:
         """Heed a renewal's answer; called in its thread, so that blocked event loops do not keep threads from hearing it."""
-        for task_id in answer.canceled:
-            self.slots.halt(task_id, "canceled", LeaseLost(Code.CANCELED, f"task {task_id}: canceled on request"))
-        for task_id in answer.lost:
-            if self.slots.halt(task_id, "lost", LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: its lease is lost")):
+        canceled = {task_id: self._named[task_id] for task_id in answer.canceled}
+        lost = {task_id: self._named[task_id] for task_id in answer.lost}
+        for task_id, delivery in canceled.items():
+            told = LeaseLost(Code.CANCELED, f"task {task_id}: canceled on request")
+            self.slots.halt(task_id, delivery, "canceled", told)
+        for task_id, delivery in lost.items():
+            told = LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: its lease is lost")
+            if self.slots.halt(task_id, delivery, "lost", told):
                 _log.warning("task %s: its lease is lost, the handler is stopped", task_id)
-        self._soon(lambda: self._renewed_here(answer))
+        self._soon(lambda: self._renewed_here(answer, lost))
 
-    def _renewed_here(self, answer: RenewAnswer) -> None:
-        self.slots.drop_waiting(set(answer.lost))
-        if (
-            answer.visibility_timeout is not None and self._session is not None
-        ):  # policies change under a running worker
+    def _renewed_here(self, answer: RenewAnswer, lost: dict[UUID, int]) -> None:
+        self.slots.drop_waiting(lost)
+        if answer.visibility_timeout is not None and self._session is not None:  # the policy has changed, perhaps
             self._session.visibility_timeout = answer.visibility_timeout
             self._session.renew_every = answer.visibility_timeout / 4
         if answer.grace is not None:

@@ -60,6 +60,7 @@ class Renewal(threading.Thread):
         *,
         listens: bool,
         contact: Contact,
+        interval: Callable[[], float],
         describe: Callable[[], tuple[Session, int, list[UUID], dict[str, Any]]],
         answered: Callable[[RenewAnswer], None],
         unknown: Callable[[], None],
@@ -69,6 +70,7 @@ class Renewal(threading.Thread):
         self._dsn = dsn
         self._listens = listens
         self._contact = contact
+        self._interval = interval
         self._describe = describe
         self._answered = answered
         self._unknown = unknown
@@ -95,9 +97,6 @@ class Renewal(threading.Thread):
                 self.round_at = time.monotonic()
                 outage.failed(error)
                 select.select([self._bell], [], [], pause(outage.failures, self._rng, longest=self._interval()))
-
-    def _interval(self) -> float:
-        return self._describe()[0].renew_every.total_seconds()
 
     def _timeout(self) -> float:
         return max(SHORTEST_TIMEOUT, 0.8 * self._interval())

@@ -87,17 +87,16 @@ class Slots:
         self._threads = Threads(capacity)
         self._traces = Traces()
 
-    def held(self) -> list[UUID]:
-        """Return the ids of all deliveries that are not settled yet; from any thread."""
+    def held(self) -> dict[UUID, int]:
+        """Return the tasks of all deliveries that are not settled yet, with their numbers; from any thread."""
         while True:
             try:
-                return [
-                    *(task_id for task_id, run in self.running.items() if run.why != "lost"),
-                    *(claimed.task_id for claimed in self.waiting),
-                    *(claimed.task_id for claimed in self.leased),
-                ]
+                held = {task_id: run.claimed.delivery for task_id, run in self.running.items() if run.why != "lost"}
+                held.update((claimed.task_id, claimed.delivery) for claimed in self.waiting)
+                held.update((claimed.task_id, claimed.delivery) for claimed in self.leased)
             except RuntimeError:  # changed while it was copied
                 continue
+            return held
 
     def take(
         self, started: list[Claimed], refused: Mapping[UUID, str], claimed: list[Claimed], *, start: bool = True
@@ -137,10 +136,13 @@ class Slots:
             )
         return len(back)
 
-    def halt(self, task_id: UUID, why: Why, lost: LeaseLost) -> bool:
-        """Stop one delivery, from any thread: threads and children are told at once, a coroutine by its loop; False: not here."""
+    def halt(self, task_id: UUID, delivery: int, why: Why, lost: LeaseLost) -> bool:
+        """Stop one delivery, from any thread: threads and children are told at once, a coroutine by its loop.
+
+        False: it is not here, or was told before. The number keeps old news from a later delivery of the same task.
+        """
         run = self.running.get(task_id)
-        if run is None or run.why == why:
+        if run is None or run.why == why or run.claimed.delivery != delivery:
             return False
         run.halt(why, lost)
         if run.task is not None:
@@ -155,11 +157,11 @@ class Slots:
         else:  # cancelled before its first step, it would never come to tell how it ended
             self._loop.call_soon(self._cancel, run)
 
-    def drop_waiting(self, lost: set[UUID]) -> None:
+    def drop_waiting(self, lost: Mapping[UUID, int]) -> None:
         """Forget deliveries that waited for a slot and whose lease is lost."""
         if lost:
-            self.waiting = deque(claimed for claimed in self.waiting if claimed.task_id not in lost)
-            self.leased = deque(claimed for claimed in self.leased if claimed.task_id not in lost)
+            self.waiting = deque(one for one in self.waiting if lost.get(one.task_id) != one.delivery)
+            self.leased = deque(one for one in self.leased if lost.get(one.task_id) != one.delivery)
 
     def stuck(self, since: float) -> int:
         """Return how many deliveries go on although they were told before `since` that their lease is lost."""
