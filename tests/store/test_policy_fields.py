@@ -210,3 +210,11 @@ def test_a_policy_is_stored_whole(scene: Scene) -> None:
     assert (first.changed, again.changed) == (True, False)
     assert json.loads(json.dumps(stored)) == stored
     assert not any(isinstance(v, float) and math.isnan(v) for v in stored.values())
+
+
+@pytest.mark.parametrize(("spec", "told"), [({}, None), ({"max": 3}, 3)])
+def test_the_operator_is_told_the_queues_own_limit(scene: Scene, spec: dict[str, int], told: int | None) -> None:
+    """O12: tasks that wait for it start no pods."""
+    policy(scene, {"concurrency": spec})
+    (queue,) = scene.ask("operator", calls.stats(cluster=None)).queues
+    assert queue.concurrency_max == told

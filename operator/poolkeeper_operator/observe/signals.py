@@ -1,11 +1,11 @@
 """From a reading, the pods and the Deployment of a pool to the values that decisions are made from. Pure.
 
-Guarantees (O12): only tasks that this pool could run now count as runnable; a paused queue has none. A pod works if the
-store knows a live session of it, whatever its readiness says.
+Guarantees (O12): only tasks that this pool could run now count as runnable; a paused queue has none, nor one at its own
+limit. A pod works if the store knows a live session of it, whatever its readiness says.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -65,8 +65,21 @@ def backlog(reading: Reading, namespace: str, queues: Iterable[str], types: Sequ
 
 
 def _of_queue(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
+    """What of a queue could run now: nothing while it is paused, no more than its own concurrency has room for."""
     if stats.paused:
         return Backlog(dead=stats.dead)
+    found = _waiting(stats, types)
+    if stats.concurrency_max is None:
+        return found
+    room = max(0, stats.concurrency_max - stats.running - stats.leased)
+    if room >= found.runnable:
+        return found
+    return replace(
+        found, runnable=room, capped=False, oldest=found.oldest if room else None, suspects=min(room, found.suspects)
+    )
+
+
+def _waiting(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
     if types is None:
         return Backlog(stats.ready, stats.ready >= CAPPED, stats.oldest_runnable, stats.suspects, stats.dead)
     mine = [each for each in stats.types if each.type in types]

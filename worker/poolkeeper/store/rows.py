@@ -248,6 +248,7 @@ class QueueStats:
     name: str
     policy_version: int
     paused: bool
+    concurrency_max: int | None  # of the policy; None: no bound
     ready: int
     scheduled: int
     leased: int

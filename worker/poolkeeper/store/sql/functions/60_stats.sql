@@ -27,6 +27,7 @@ AS $$
     )
     SELECT jsonb_build_object(
         'queue_id', (_q).id, 'namespace', (_q).namespace, 'name', (_q).name, 'policy_version', (_q).policy_version, 'paused', (_q).paused,
+        'concurrency_max', (_q).concurrency_max,
         'ready', least(10000, coalesce((SELECT sum(s.ready) FROM sized AS s), 0) + (SELECT o.n FROM overdue AS o) + (SELECT u.n FROM suspects AS u)
                               + (SELECT l.expired FROM leases AS l)),
         'scheduled', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NULL LIMIT 10000) AS x),

@@ -1,0 +1,57 @@
+"""What of a queue counts as runnable for a pool (O12): what is held back does not pull."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from poolkeeper.store.rows import QueueStats, TypeStats
+from poolkeeper_operator.observe.signals import Backlog, _of_queue
+
+OLD = timedelta(seconds=40)
+QUEUE: dict[str, Any] = {
+    "queue_id": 1, "namespace": "a", "name": "q", "policy_version": 1, "paused": False, "concurrency_max": None, "ready": 50,
+    "scheduled": 0, "leased": 0, "running": 6, "waiting": 0, "dead": 2, "dead_recent": 0, "oldest_runnable": OLD,
+    "next_due": None, "lease_expiries": 0, "suspects": 3,
+    "types": [TypeStats(type="a.b", ready=20, oldest=timedelta(seconds=5)), TypeStats(type="c", ready=27, oldest=OLD)],
+}  # fmt: skip
+
+
+def waiting(types: list[str] | None = None, **changes: Any) -> Backlog:
+    return _of_queue(QueueStats(**QUEUE | changes), types)
+
+
+def test_all_that_could_run_now_pulls():
+    assert waiting() == Backlog(50, capped=False, oldest=OLD, suspects=3, dead=2)
+
+
+def test_only_the_pools_own_task_types_pull():
+    assert waiting(["a.b"]) == Backlog(20, capped=False, oldest=timedelta(seconds=5), suspects=3, dead=2)
+
+
+def test_a_paused_queue_does_not_pull():
+    assert waiting(paused=True) == Backlog(dead=2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        (100, Backlog(50, capped=False, oldest=OLD, suspects=3, dead=2)),
+        (10, Backlog(4, capped=False, oldest=OLD, suspects=3, dead=2)),
+        (7, Backlog(1, capped=False, oldest=OLD, suspects=1, dead=2)),
+        (6, Backlog(0, capped=False, oldest=None, suspects=0, dead=2)),
+        (3, Backlog(0, capped=False, oldest=None, suspects=0, dead=2)),
+    ],
+)
+def test_a_queue_pulls_no_more_than_its_own_concurrency_has_room_for(bound, expected):
+    """More pods could not run more of them."""
+    assert waiting(concurrency_max=bound) == expected
+
+
+def test_leased_tasks_take_room_too():
+    assert waiting(concurrency_max=10, leased=3).runnable == 1
+
+
+def test_a_capped_count_says_so_unless_the_queues_own_limit_is_below_it():
+    assert waiting(ready=10_000).capped
+    assert not waiting(ready=10_000, concurrency_max=50).capped
