@@ -97,3 +97,24 @@ def test_a_thread_that_goes_on_after_its_lease_was_lost_ends_its_worker(stage: S
     assert "its lease is lost" in first.log
     assert "ends to be rid of them" in first.log
     assert stage.view(task).state == "running"
+
+
+def test_what_was_claimed_ahead_of_handlers_that_turn_out_long_goes_back_once(stage: Stage) -> None:
+    """Q16: leased, never hoarded: the other worker does it, no delivery is spent, and it is not claimed over and over."""
+    first = stage.worker(concurrency=2).ready()
+    for task in stage.submit_many("t.count", list(range(300))):
+        stage.ends(task)  # handlers are seen to be short
+    held = [stage.submit("t.hold", "go") for _ in range(2)]
+    for task in held:
+        stage.note("in", task)
+    tasks = stage.submit_many("t.count", list(range(200)))
+    eventually(lambda: any(stage.deliveries(task) for task in tasks), "some went back unstarted")
+    stage.worker(concurrency=2).ready()
+    for task in tasks:
+        stage.ends(task)
+        assert stage.deliveries(task)[-1] == "succeeded"
+        assert stage.deliveries(task).count("returned") <= 1
+    stage.release("go")
+    for task in held:
+        stage.ends(task)
+    assert first.process.poll() is None

@@ -139,6 +139,7 @@ class Turns:
         slots = self._slots
         if (slots.waiting or slots.leased) and (self.draining or now >= self._put_at + LONGEST_AHEAD):
             slots.return_waiting()
+            slots.typical = max(slots.typical, LONGEST_AHEAD)  # not so short after all: do not claim them again at once
         slots.fill()
         if now < self._retry_at or (now < self._linger_until and self._plenty()):
             return False
