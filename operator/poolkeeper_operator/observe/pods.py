@@ -88,9 +88,13 @@ def rolling(deployment: Mapping[str, Any] | None) -> bool:
     """Whether a rollout is under way: pods of an older template are there, or the controller has not seen the last write."""
     if deployment is None:
         return False
+    seen = (deployment.get("status") or {}).get("observedGeneration", 0)
+    return bool(seen < deployment["metadata"].get("generation", 0)) or replacing(deployment)
+
+
+def replacing(deployment: Mapping[str, Any]) -> bool:
+    """Whether pods of an older template are there."""
     status = deployment.get("status") or {}
-    if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
-        return True
     return bool((status.get("replicas") or 0) > (status.get("updatedReplicas") or 0))
 
 

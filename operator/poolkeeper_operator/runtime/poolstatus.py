@@ -17,7 +17,7 @@ from poolkeeper_operator.decide.grace import Grace
 from poolkeeper_operator.decide.quota import Allotment
 from poolkeeper_operator.decide.reasons import LimitedBy
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.pods import PodSeen, rolling
+from poolkeeper_operator.observe.pods import PodSeen, replacing
 from poolkeeper_operator.observe.pods import refused as cannot_create
 from poolkeeper_operator.resources import WorkerPoolSpec, WorkerPoolStatus
 from poolkeeper_operator.resources.workerpool import GraceStatus, Wanted
@@ -123,7 +123,7 @@ def _ready(seen: Seen) -> list[Condition]:
         text = f'pool "{name}": its database is not ready; the condition Ready of the Database says why'
         return verdicts.waiting("DatabaseNotReady", text)
     found = verdicts.ready("InForce", f"{wanted} pods wanted" if wanted else "no pods wanted: nothing to do")
-    if rolling(seen.deployment):
+    if replacing(seen.deployment):
         found[1] = Condition(
             "Reconciling", "True", "RollingOut", "pods of the new template replace those of the old one"
         )

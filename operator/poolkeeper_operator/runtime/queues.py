@@ -68,11 +68,11 @@ class Queues:
         if applied.code is not None:
             return await self._write(manifest, _orphaned(manifest), link, None)
         stats = link.reading.queues.get(key) if link.reading else None
-        if stats is None:  # it was made just now: the next reading has it
+        if stats is None:  # it was made just now: the reading that has it comes at once, and with it one whole status
             link.wake()
-        else:
-            metrics.tell_queue(stats)
-            await self._announce(manifest, spec, stats, link)
+            return CONNECTING
+        metrics.tell_queue(stats)
+        await self._announce(manifest, spec, stats, link)
         return await self._write(
             manifest, _judge(manifest, spec, applied.policy_version), link, stats, applied.policy_version
         )
