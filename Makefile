@@ -20,10 +20,12 @@ demo: setup ## watch the main job on a real cluster: 2 minutes, once the tools a
 	@PYTHONPATH=examples:tools $(PY) -m demo $(ARGS)
 
 test: setup ## every layer's tests: up to 10 minutes, once the tools are built; ARGS="-k word" goes to pytest
+	@echo "poolkeeper: the tests of every layer, up to 10 minutes (about 15 more at first, for building the tools)" >&2
 	@$(LAB) tools
 	@$(PYTEST) -m "not deep" $(ARGS)
 
 test-long: setup ## the deep runs as well: about an hour
+	@echo "poolkeeper: the tests of every layer with the deep runs, about an hour" >&2
 	@$(LAB) tools
 	@$(PYTEST) $(ARGS)
 
