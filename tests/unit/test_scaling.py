@@ -201,6 +201,18 @@ class TestDown:
         decision = decide(POLICY, reading(replicas=10, ready_pods=10), History(), NOW)
         assert (decision.applied, decision.rate_limited_by) == (10, RateLimitedBy.DOWN_WINDOW)
 
+    def test_a_pool_watched_for_less_than_the_window_does_not_shrink(self):
+        short = watched(replicas=10, since=seconds(60), recommended=1)
+        assert decide(POLICY, reading(replicas=10, ready_pods=10), short, NOW).goal == 10
+
+    def test_without_a_window_a_pool_just_met_may_shrink(self):
+        policy = replace(POLICY, down=AT_ONCE)
+        assert decide(policy, reading(replicas=10, ready_pods=10), History(), NOW).goal == 1
+
+    def test_a_lowered_maximum_counts_for_a_pool_just_met_too(self):
+        busy = reading(runnable=500, oldest_runnable=seconds(40), replicas=20, ready_pods=20)
+        assert decide(replace(POLICY, maximum=12), busy, History(), NOW).goal == 12
+
     def test_the_most_that_was_wanted_within_the_window_stands(self):
         decision = decide(POLICY, reading(replicas=10, ready_pods=10), watched(replicas=10, recommended=7), NOW)
         assert (decision.goal, decision.rate_limited_by) == (7, RateLimitedBy.DOWN_WINDOW)
@@ -310,6 +322,10 @@ class TestHolding:
         assert (decision.applied, decision.rate_limited_by) == (1, RateLimitedBy.UP_WINDOW)
         steady = watched(replicas=1, recommended=9)
         assert decide(policy, more, steady, NOW).applied == 9
+        short = watched(replicas=1, since=seconds(10), recommended=9)
+        assert decide(policy, more, short, NOW).applied == 1, "not watched for the whole window yet"
+        larger = replace(more, replicas=5, ready_pods=5)
+        assert decide(policy, larger, watched(replicas=5, recommended=2), NOW).applied == 5, "waiting is not shrinking"
 
 
 def test_the_chain_of_reasons_is_told_in_one_sentence():
