@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.postgres import ROLE_KINDS, Database
+from poolkeeper_operator.decide.reasons import GraceReason, LimitedBy, QuotaReason, RateLimitedBy, Want
 from reference import pages, sqltext
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,3 +73,16 @@ def test_what_is_called_honoured_names_tests_that_exist() -> None:
     named = {requirement: (status, re.findall(r"`(tests/[^`]+)`", tests)) for requirement, status, tests in rows}
     assert [each for each, (status, tests) in named.items() if (status == "later") == bool(tests)] == []
     assert sorted({test for _, tests in named.values() for test in tests if not (ROOT / test).exists()}) == []
+
+
+def test_every_reason_of_a_size_is_explained() -> None:
+    """P8: a word that a pool may say stands in the page that explains its size."""
+    page = (ROOT / "docs" / "how-to" / "understand-a-pools-size.md").read_text()
+    reasons = {str(reason) for words in (Want, LimitedBy, RateLimitedBy) for reason in words} - {"None"}
+    assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
+
+
+def test_every_reason_of_a_grace_or_a_share_is_explained() -> None:
+    page = (ROOT / "docs" / "how-to" / "understand-a-pools-size.md").read_text()
+    reasons = {str(reason) for words in (GraceReason, QuotaReason) for reason in words}
+    assert {reason for reason in reasons if f"`{reason}`" not in page} == set()
