@@ -1,5 +1,6 @@
 """What was seen of the API server: never older than what was known, and complete after each list (kopf-and-style 1.2, 1)."""
 
+from poolkeeper_operator.act.owners import foreign_scalers
 from poolkeeper_operator.observe.world import World
 
 
@@ -37,3 +38,19 @@ def test_pods_are_found_by_their_pool():
     assert [pod["metadata"]["name"] for pod in world.pods("ns", "a")] == ["p1"]
     world.drop("Pod", "ns", "p1")
     assert world.pods("ns", "a") == []
+
+
+def test_of_who_owns_what_only_the_scalers_are_kept():
+    """A thousand pools fit into the operator's memory (O33); who wrote replicas is still known (O19)."""
+    world = World()
+    deployment = seen("a", 1)
+    fields = {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {}}}, "f:status": {}}
+    deployment["metadata"]["managedFields"] = [
+        {"manager": "kubectl", "operation": "Update", "fieldsV1": fields},
+        {"manager": "kube-controller-manager", "fieldsV1": {"f:status": {}}},
+    ]
+    world.put("Deployment", deployment)
+    kept = world.get("Deployment", "ns", "a")
+    assert "f:template" not in str(kept)
+    assert foreign_scalers(kept) == ["kubectl"]
+    assert "f:template" in str(deployment)  # what the caller holds is left as it is

@@ -90,13 +90,21 @@ def pool_of(pod: Mapping[str, Any]) -> str:
 
 
 def trimmed(kind: str, seen: Mapping[str, Any]) -> Manifest:
-    """The object without what is never looked at: of pods most of the spec, as a cluster has many."""
+    """The object without what is never looked at: a cluster has many, and their bookkeeping is larger than they are."""
     meta = dict(seen["metadata"])
-    if kind != "Pod":
-        return {**dict(seen), "metadata": meta}
-    meta.pop("managedFields", None)
+    managed = meta.pop("managedFields", None)
+    if kind == "Pod":
+        spec = {"nodeName": (seen.get("spec") or {}).get("nodeName")}
+        return {"metadata": meta, "spec": spec, "status": seen.get("status") or {}}
+    if managed:
+        meta["managedFields"] = [_scalers(entry) for entry in managed]
+    return {**dict(seen), "metadata": meta}
+
+
+def _scalers(entry: Mapping[str, Any]) -> Manifest:
+    """Of who owns which field, whether this one owns `spec.replicas`: nothing else is asked."""
+    spec = (entry.get("fieldsV1") or {}).get("f:spec") or {}
     return {
-        "metadata": meta,
-        "spec": {"nodeName": seen.get("spec", {}).get("nodeName")},
-        "status": seen.get("status", {}),
+        "manager": entry.get("manager", ""),
+        "fieldsV1": {"f:spec": {"f:replicas": {}}} if "f:replicas" in spec else {},
     }
