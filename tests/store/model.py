@@ -1,0 +1,125 @@
+"""The store's rules once more, as plainly as possible: what a task is, what a turn does. For comparison with the real one."""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+LEASE = 10
+MAX_DELIVERIES, MAX_HAND_BACKS, MAX_SNOOZES = 3, 2, 2
+ENDED = ("succeeded", "failed", "canceled")
+
+
+@dataclass
+class Task:
+    """One task; `place` is its state, with suspect for a ready one that must run alone."""
+
+    place: str = "ready"
+    due: int = 0
+    deliveries: int = 0
+    spent: int = 0
+    failures: int = 0
+    expiries: int = 0
+    hand_backs: int = 0
+    snoozes: int = 0
+    canceled: bool = False
+    owner: "Process | None" = None
+    alone: bool = False
+    turn: int = 0
+
+    @property
+    def state(self) -> str:
+        return "ready" if self.place == "suspect" else self.place
+
+    def begin(self, owner: "Process", turn: int) -> None:
+        self.alone = self.place == "suspect"
+        self.place, self.owner, self.turn = "running", owner, turn
+        self.deliveries += 1
+        self.spent += 1
+
+    def end(self, outcome: str, now: int, wait: int = 0) -> None:
+        """The present delivery ends; what follows, as the specification says (Q25 to Q28, Q39)."""
+        self.owner = None
+        if outcome == "succeeded":
+            self.place = "succeeded"
+        elif outcome == "rejected":
+            self.place = "failed"
+        elif outcome == "dead":
+            self.failures += 1
+            self.place = "dead"
+        elif outcome == "canceled" or self.canceled:
+            self.place = "canceled"
+        else:
+            self._again(outcome, now, wait)
+        self.canceled = self.canceled and self.place not in {*ENDED, "dead"}
+
+    def _again(self, outcome: str, now: int, wait: int) -> None:
+        free, dead = False, False
+        if outcome in {"handed_back", "returned"}:
+            free = self.hand_backs < MAX_HAND_BACKS
+            self.hand_backs += 1
+        elif outcome == "snoozed":
+            free, dead = True, self.snoozes >= MAX_SNOOZES
+            self.snoozes += 1
+        elif outcome == "failed":
+            self.failures += 1
+        else:
+            self.expiries += 1
+        dead = dead or (not free and self.spent >= MAX_DELIVERIES)
+        self.spent -= free
+        if dead:
+            self.place = "dead"
+        elif outcome in {"failed", "snoozed"}:
+            self.place, self.due = ("scheduled" if outcome == "failed" else "waiting"), now + wait
+        elif outcome == "expired" or self.alone:
+            self.place = "suspect"
+        else:
+            self.place = "ready"
+
+    def requeue(self) -> None:
+        self.place = "ready"
+        self.spent = self.failures = self.expiries = self.hand_backs = self.snoozes = 0
+
+
+@dataclass(eq=False)
+class Process:
+    """One session."""
+
+    renewed: int
+    ended: bool = False
+    turns: int = 0
+    received: int = 0
+
+    def alive(self, now: int) -> bool:
+        return not self.ended and self.renewed + LEASE > now
+
+
+@dataclass
+class Model:
+    """One queue, one pool, time in whole seconds."""
+
+    now: int = 0
+    tasks: dict[UUID, Task] = field(default_factory=dict)
+    isolating: Process | None = None
+
+    def at(self, *places: str) -> dict[UUID, Task]:
+        return {i: t for i, t in self.tasks.items() if t.place in places}
+
+    def wake(self) -> None:
+        for task in self.at("scheduled", "waiting").values():
+            if task.due <= self.now:
+                task.place = "ready"
+
+    def sweep(self) -> None:
+        for task in self.at("running").values():
+            if task.owner is not None and task.owner.renewed + LEASE <= self.now:
+                task.end("expired", self.now)
+        self.wake()
+
+    def isolates(self, process: Process) -> bool:
+        """Whether this process is the one that makes room for a suspect, from now on."""
+        alone = self.isolating is process and any(t.owner is process and t.alone for t in self.at("running").values())
+        if not (alone or self.at("suspect")):
+            return False
+        if self.isolating is not process and self.isolating is not None and self.isolating.alive(self.now):
+            return False
+        self.isolating = process
+        return True
