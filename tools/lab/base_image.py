@@ -58,11 +58,9 @@ def base_image(say: cache.Say) -> Base:
     archive = cache.folder() / f"base-{suite}-{key}.tar"
     tag = f"localhost/poolkeeper-base:{key}"
     if not archive.exists():
-        packages.need(packages.IMAGE, purpose="the base image", say=say)
-        if os.geteuid() != 0:
-            raise LabError("making a base image needs root: run as root, or name an image in POOLKEEPER_BASE_IMAGE")
-        cache.require_space(archive.parent, cache.GIB, "the base image")
-        _make(mirror(suite), tag, archive, say)
+        with cache.lock(archive.parent / "base.lock", "base image", say):
+            if not archive.exists():
+                _make(mirror(suite), tag, archive, say)
     return Base(tag, archive, _labels(archive)[_PYTHON])
 
 
@@ -111,6 +109,10 @@ def _stanzas(text: str) -> list[Mirror]:
 
 
 def _make(source: Mirror, tag: str, archive: Path, say: cache.Say) -> None:
+    packages.need(packages.IMAGE, purpose="the base image", say=say)
+    if os.geteuid() != 0:
+        raise LabError("making a base image needs root: run as root, or name an image in POOLKEEPER_BASE_IMAGE")
+    cache.require_space(archive.parent, cache.GIB, "the base image")
     say(f"base image: {source.suite} with Python, from the mirror that apt uses here (about 45 s, once)")
     begun = time.monotonic()
     for stale in archive.parent.glob("base-*/"):  # of one that was killed

@@ -6,6 +6,7 @@ it builds, on the Dockerfile's own base; else buildah does, as root, on one made
 POOLKEEPER_BASE_IMAGE names another base.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -30,18 +31,17 @@ _IN_USE = 1800.0  # seconds in which whoever asked for an archive has loaded it
 
 def build_images(say: cache.Say = tell) -> list[Path]:
     """Archives of the worker's and the operator's image, built when something in them changed."""
-    with cache.lock(_folder() / "lock", "images", say):
-        base = _base(say)
-        parts = wheels(base.python, say)
-        recipe = [(ROOT / name).read_bytes() for name in ("Dockerfile", ".dockerignore")]
-        key = cache.key((base.tag.encode(), parts.key.encode(), *recipe))
-        archives = {WORKER: _archive(WORKER, key), OPERATOR: _archive(OPERATOR, key)}
-        if any(not archive.exists() for archive in archives.values()):
-            say("images: building worker and operator from the Dockerfile (about 40 s at first, then 10 s)")
-            with _builder(say) as storage:
-                build(storage, archives, base, parts, say)
-        for tag, archive in archives.items():
-            _keep(tag, archive)
+    base = _base(say)
+    parts = wheels(base.python, say)
+    recipe = [(ROOT / name).read_bytes() for name in ("Dockerfile", ".dockerignore")]
+    key = cache.key((base.tag.encode(), parts.key.encode(), *recipe))
+    archives = {WORKER: _archive(WORKER, key), OPERATOR: _archive(OPERATOR, key)}
+    if not _found(archives):
+        with _lock(say):
+            if not _found(archives):
+                say("images: building worker and operator from the Dockerfile (about 40 s at first, then 10 s)")
+                with _builder(say) as storage:
+                    build(storage, archives, base, parts, say)
     return list(archives.values())
 
 
@@ -51,14 +51,14 @@ def build_app_image(context: Path, tag: str, say: cache.Say = tell) -> Path:
     files = sorted(path for path in context.rglob("*") if path.is_file() and path.suffix != ".pyc")
     content = (part for path in files for part in (str(path.relative_to(context)).encode(), path.read_bytes()))
     archive = _archive(tag, cache.key((worker.name.encode(), *content)))
-    with cache.lock(_folder() / "lock", "images", say):
-        if not archive.exists():
-            say(f"images: building {tag} on the worker's image (about 10 s)")
-            with _builder(say) as storage:
-                storage.load(worker)  # by its archive: another checkout may have built one of that name since
-                storage.build(context, tag)
-                storage.save(tag, archive)
-        _keep(tag, archive)
+    if not _found({tag: archive}):
+        with _lock(say):
+            if not _found({tag: archive}):
+                say(f"images: building {tag} on the worker's image (about 10 s)")
+                with _builder(say) as storage:
+                    storage.load(worker)  # by its archive: another checkout may have built one of that name since
+                    storage.build(context, tag)
+                    storage.save(tag, archive)
     return archive
 
 
@@ -90,7 +90,7 @@ def _base(say: cache.Say) -> Base:
     if not named and not engine_answers():
         return base_image(say)
     reference = named or _default_base()
-    with _builder(say) as storage:
+    with _lock(say), _builder(say) as storage:
         python = storage.ask(reference, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])")
     return Base(reference, None, python)
 
@@ -116,13 +116,28 @@ def _archive(tag: str, key: str) -> Path:
     return _folder() / f"{_slug(tag)}-{key}.tar"
 
 
-def _keep(tag: str, archive: Path) -> None:
-    """Drop all but the latest archives of this image; the one just asked for counts as the latest."""
-    archive.touch()
-    known = sorted(_folder().glob(f"{_slug(tag)}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for old in known[_KEPT:]:
-        if time.time() - old.stat().st_mtime > _IN_USE:
-            old.unlink(missing_ok=True)
+def _found(archives: dict[str, Path]) -> bool:
+    """Whether all of them are there; they count as used now, and those unused for long are dropped."""
+    for tag, archive in archives.items():
+        if not archive.exists():
+            return False
+        archive.touch()
+        known = sorted(_folder().glob(f"{_slug(tag)}-*.tar"), key=_used, reverse=True)
+        for old in known[_KEPT:]:
+            if time.time() - _used(old) > _IN_USE:
+                old.unlink(missing_ok=True)
+    return True
+
+
+def _used(archive: Path) -> float:
+    with contextlib.suppress(FileNotFoundError):  # dropped by another process
+        return archive.stat().st_mtime
+    return 0.0
+
+
+def _lock(say: cache.Say) -> contextlib.AbstractContextManager[None]:
+    """For whoever builds: one at a time."""
+    return cache.lock(_folder() / "lock", "images", say)
 
 
 def _slug(tag: str) -> str:

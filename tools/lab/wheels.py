@@ -37,10 +37,11 @@ def wheels(python: str, say: cache.Say) -> Wheels:
     wanted = requirements()
     key = cache.key((python.encode(), platform.machine().encode(), pins, repr(wanted).encode()))
     folder = cache.folder() / f"wheels-{key}"
-    with cache.lock(cache.folder() / "wheels.lock", "wheels", say):
-        if not folder.exists():
-            say(f"wheels: the images' dependencies for Python {python} (about 10 s, once)")
-            _download(wanted, python, folder)
+    if not folder.exists():
+        with cache.lock(cache.folder() / "wheels.lock", "wheels", say):
+            if not folder.exists():
+                say(f"wheels: the images' dependencies for Python {python} (about 10 s, once)")
+                _download(wanted, python, folder)
     return Wheels(folder, cache.key((key.encode(), source_digest())))
 
 
