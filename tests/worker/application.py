@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from poolkeeper import Context, Dead, Poolkeeper, Reject, RetryAfter, Snooze
+from poolkeeper import Context, Dead, LeaseLost, Poolkeeper, Reject, RetryAfter, Snooze
 
 app = Poolkeeper()
 NOTES = Path(os.environ["TEST_NOTES"])
@@ -74,7 +74,11 @@ def hold_thread(name: str, ctx: Context) -> str:
     """Waits for a file, in a thread."""
     note(ctx, "in")
     while not released(name):
-        ctx.raise_if_canceled()
+        try:
+            ctx.raise_if_canceled()
+        except LeaseLost as lost:
+            note(ctx, "told", code=str(lost.code))
+            raise
         time.sleep(0.02)
     note(ctx, "out")
     return name
@@ -177,3 +181,38 @@ async def steals(how: str, ctx: Context) -> None:
     note(ctx, "in")
     if how == "error":
         raise RuntimeError("refuse me")
+
+
+@app.task("t.last_words")
+async def last_words(say: bool, ctx: Context) -> Any:
+    """Saves faster than the rate, waits, and, if it shall, saves once more when it is cancelled."""
+    if ctx.delivery > 1:
+        return ctx.checkpoint
+    for number in range(30):
+        await ctx.save_checkpoint(number)
+    note(ctx, "in")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        if say:
+            await ctx.save_checkpoint("last words")
+
+
+@app.task("t.last_words_thread")
+def last_words_thread(say: bool, ctx: Context) -> Any:
+    """The same in a thread."""
+    if ctx.delivery > 1:
+        return ctx.checkpoint
+    for number in range(30):
+        ctx.save_checkpoint_sync(number)
+    note(ctx, "in")
+    try:
+        while True:
+            ctx.raise_if_canceled()
+            time.sleep(0.02)
+    finally:
+        if say:
+            ctx.save_checkpoint_sync("last words")
+
+
+app.task("t.last_words_process", isolation="process")(last_words)

@@ -1,5 +1,6 @@
 """P1, Q10, Q49: the database goes away under load and comes back; nothing is lost, no worker is restarted."""
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from fixtures.workers import Stage, eventually
 from lab.postgres import Server
+from lab.process import Process
 from poolkeeper.store import connect, migrate
 
 
@@ -66,10 +68,6 @@ def test_a_worker_waits_for_a_database_that_is_away_and_stays_alive_and_ready(ow
 
 def test_a_database_that_answers_nothing_is_given_up_and_tried_again(own_stage: Stage, server: Server) -> None:
     """Q20: frozen, not closed: the connections say nothing; the time-outs are the worker's own."""
-    import os
-
-    from lab.process import Process
-
     worker = own_stage.worker().ready()
     pids = _backends(server)
     for pid in pids:
@@ -87,3 +85,23 @@ def _backends(server: Server) -> list[int]:
     """Process ids of all that this server started; the postmaster itself goes on and keeps the port open."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
     return [int(pid) for pid in children.split()]
+
+
+def test_threads_are_told_when_no_renewal_is_answered_for_the_length_of_the_lease(
+    own_stage: Stage, server: Server
+) -> None:
+    """Q20: the whole server is frozen; the handler hears it from its context, and its task is done once the server thaws."""
+    worker = own_stage.worker().ready()
+    task = own_stage.submit("t.hold_thread", "go")
+    own_stage.note("in", task)
+    pids = [server.pid, *_backends(server)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert own_stage.note("told", task)["code"] == "lease_expired"
+    finally:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
+    own_stage.release("go")
+    assert own_stage.ends(task).state == "succeeded"
+    assert worker.process.poll() is None

@@ -4,6 +4,7 @@ import signal
 from typing import Any
 
 import psycopg
+import pytest
 
 from fixtures.workers import Stage, eventually
 
@@ -106,3 +107,18 @@ def test_a_claim_in_flight_when_the_drain_begins_is_handed_back_unstarted(stage:
     assert stage.deliveries(task) == ["returned"]
     stage.worker().ready()
     assert stage.ends(task).state == "succeeded"
+
+
+@pytest.mark.parametrize("say", [False, True])
+def test_the_last_checkpoint_before_a_hand_back_is_the_newest_one(stage: Stage, say: bool) -> None:
+    """Q30, Q48: what the rate kept back is written, and a handler that is cancelled may save once more."""
+    worker = stage.worker({"POOLKEEPER_GRACE_PERIOD": "3", "POOLKEEPER_HAND_BACK_MARGIN": "2"}).ready()
+    tasks = [stage.submit(kind, say) for kind in ("t.last_words", "t.last_words_thread", "t.last_words_process")]
+    for task in tasks:
+        stage.note("in", task)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log
+    stage.worker().ready()
+    for task in tasks:
+        assert stage.ends(task).result == ("last words" if say else 29)
+        assert stage.deliveries(task) == ["handed_back", "succeeded"]

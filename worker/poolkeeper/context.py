@@ -67,6 +67,10 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+class HandedBack(LeaseLost):
+    """The worker stops before the handler does: its lease goes back. A last checkpoint is still taken."""
+
+
 class Keeper(Protocol):
     """Who stores checkpoints for a context: the worker, the parent of a child process, or the testing kit."""
 
@@ -156,7 +160,7 @@ class Context:
         written when allowed. Raises Refused `checkpoint_too_large` (the previous one stays, the task lives) and LeaseLost.
         While the database is out of reach it waits.
         """
-        self._raise_if_halted()
+        self._raise_if_halted(saving=True)
         return await self._keeper.save(self, value)
 
     def save_checkpoint_sync(self, value: Any) -> bool:
@@ -165,12 +169,16 @@ class Context:
             raise RuntimeError(
                 "save_checkpoint_sync would block the event loop; write: await ctx.save_checkpoint(value)"
             )
-        self.raise_if_canceled()
+        self._raise_if_halted(saving=True)
+        self._raise_if_uncertain()
         return self._keeper.save_sync(self, value)
 
     def raise_if_canceled(self) -> None:
         """Raise LeaseLost if the task was canceled, its lease lost, or (in threads) no longer certain."""
         self._raise_if_halted()
+        self._raise_if_uncertain()
+
+    def _raise_if_uncertain(self) -> None:
         if not self._keeper.certain() and not _in_event_loop():
             raise LeaseLost(
                 Code.LEASE_EXPIRED,
@@ -186,8 +194,8 @@ class Context:
         """Why this delivery must stop, None while it may go on."""
         return self._halt
 
-    def _raise_if_halted(self) -> None:
-        if self._halt is not None:
+    def _raise_if_halted(self, *, saving: bool = False) -> None:
+        if self._halt is not None and not (saving and isinstance(self._halt, HandedBack)):
             raise self._halt
 
 

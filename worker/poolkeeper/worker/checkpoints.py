@@ -15,7 +15,7 @@ from typing import Any
 
 from poolkeeper import jsonsafe
 from poolkeeper.codes import Code
-from poolkeeper.context import Context, Stopping
+from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused, Unavailable
 from poolkeeper.store import Call, calls
 from poolkeeper.store.rows import CheckpointVerdict
@@ -32,7 +32,7 @@ _LOST = {Code.LEASE_EXPIRED, Code.STALE_TOKEN, Code.CANCELED, Code.UNKNOWN_TASK}
 class Desk:
     """The checkpoints of one delivery; the keeper that its context knows. The fencing token lies here."""
 
-    __slots__ = ("_writer", "allowance", "counted_at", "has_kept", "kept", "sequence", "timer", "token")
+    __slots__ = ("_writer", "_writing", "allowance", "counted_at", "has_kept", "kept", "sequence", "timer", "token")
 
     def __init__(self, writer: "Writer", token: str) -> None:
         self._writer = writer
@@ -43,6 +43,7 @@ class Desk:
         self.kept: Any = None
         self.has_kept = False
         self.timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
 
     @property
     def stopping(self) -> Stopping:
@@ -65,20 +66,43 @@ class Desk:
         self.kept, self.has_kept = value, True
         ctx.checkpoint = value
         if self.timer is None:
-            self.timer = self._writer.later(wait, lambda: self.flush(ctx))
+            self.timer = self._writer.loop.call_later(wait, self._due, ctx)
         return False
 
     def save_sync(self, ctx: Context, value: Any) -> bool:
         """Write from a thread: the event loop does it, the thread waits."""
         return asyncio.run_coroutine_threadsafe(self.save(ctx, value), self._writer.loop).result()
 
-    async def flush(self, ctx: Context) -> None:
-        """Write what is kept back, if anything: when the rate allows, and before the delivery ends for another one."""
+    @property
+    def unwritten(self) -> bool:
+        """Whether something is kept back, or being written just now."""
+        return self.has_kept or self._writing is not None
+
+    def close(self) -> None:
+        """Forget what is kept back: the delivery has ended."""
         if self.timer is not None:
             self.timer.cancel()
-            self.timer = None
+
+    async def flush(self, ctx: Context) -> None:
+        """Write what is kept back, before the delivery ends for another one."""
+        self.close()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        await self._write_kept(ctx)
+
+    def _due(self, ctx: Context) -> None:
+        """Write what is kept back, as the rate allows it now."""
+        self.timer = None
+        self._writing = self._writer.loop.create_task(self._write_kept(ctx))
+        self._writing.add_done_callback(self._written)
+
+    def _written(self, _writing: asyncio.Task[None]) -> None:
+        self._writing = None
+
+    async def _write_kept(self, ctx: Context) -> None:
         if not self.has_kept:
             return
+        self.allowance -= 1.0
         value, self.kept, self.has_kept = self.kept, None, False
         try:
             await self._writer.write(self, ctx, value)
@@ -117,20 +141,6 @@ class Writer:
         self.loop = asyncio.get_running_loop()
         self.rates: dict[str, float] = {}  # queue -> checkpoints per second and delivery, as the store last said
         self._rng = random.Random()  # noqa: S311  (jitter)
-        self._writing: set[asyncio.Task[None]] = set()
-
-    def later(self, seconds: float, work: Callable[[], Awaitable[None]]) -> asyncio.TimerHandle:
-        """Do `work` in `seconds`, in a task of its own."""
-
-        async def do() -> None:
-            await work()
-
-        def begin() -> None:
-            writing = self.loop.create_task(do())
-            self._writing.add(writing)
-            writing.add_done_callback(self._writing.discard)
-
-        return self.loop.call_later(seconds, begin)
 
     async def write(self, desk: Desk, ctx: Context, value: Any) -> None:
         """Write one checkpoint; waits while the database is away. Raises Refused and LeaseLost."""
@@ -138,7 +148,7 @@ class Writer:
         call = calls.checkpoint(ctx.task_id, desk.token, value, sequence=desk.sequence, version=ctx.version)
         failures = 0
         while True:
-            if ctx.halted is not None and ctx.halted.code != Code.CANCELED:
+            if ctx.halted is not None and not isinstance(ctx.halted, HandedBack):
                 raise ctx.halted
             try:
                 if self.certain():

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from poolkeeper.app import Handler
 from poolkeeper.codes import Code
-from poolkeeper.context import Context, Stopping
+from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
 from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
 from poolkeeper.worker import logs
@@ -89,7 +89,8 @@ class Parent:
             elif "stopping" in message:
                 self.stopping.set()
             elif "halt" in message:
-                self._halt(_error(*message["halt"]))
+                code, text, handed_back = message["halt"]
+                self._halt(HandedBack(Code(code), text) if handed_back else _error(code, text))
 
     def _halt(self, error: PoolkeeperError) -> None:
         if self.ctx is not None and isinstance(error, LeaseLost):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from poolkeeper.codes import Code
-from poolkeeper.context import Context
+from poolkeeper.context import Context, HandedBack
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.outcome import Outcome
 from poolkeeper.worker import child
@@ -101,7 +101,7 @@ def _news(ctx: Context) -> list[tuple[str, Any]]:
     if ctx.stopping.is_set():
         news.append(("stopping", True))
     if ctx.halted is not None:
-        news.append(("halt", [str(ctx.halted.code), str(ctx.halted)]))
+        news.append(("halt", [str(ctx.halted.code), str(ctx.halted), isinstance(ctx.halted, HandedBack)]))
     return news
 
 

@@ -18,7 +18,7 @@ import psycopg
 
 from poolkeeper.app import Poolkeeper
 from poolkeeper.codes import Code
-from poolkeeper.context import Context, Stopping
+from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import LeaseLost, Misconfigured, PoolkeeperError
 from poolkeeper.outcome import Outcome
 from poolkeeper.store import Session, calls
@@ -131,7 +131,7 @@ class Worker:
                 drain.margin,
             )
             for task_id, run in list(self.slots.running.items()):
-                lost = LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: the worker stops, the task was handed back")
+                lost = HandedBack(Code.LEASE_EXPIRED, f"task {task_id}: the worker stops, the task is handed back")
                 self.slots.halt(task_id, run.claimed.delivery, "handed_back", lost)
         if now >= drain.force_at and self.slots.running:
             self.slots.abandon()

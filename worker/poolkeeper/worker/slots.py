@@ -214,7 +214,7 @@ class Slots:
             raise
         except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler ends that delivery alone)
             outcome = self._judge(run, error)
-        if run.desk.has_kept:
+        if run.desk.unwritten:
             await self._finish(run, outcome)
         else:
             self._leave(run, outcome)
@@ -235,12 +235,13 @@ class Slots:
         return Outcome("canceled" if run.why == "canceled" else "handed_back")
 
     def _end(self, run: Running, outcome: Outcome) -> None:
-        if run.desk.has_kept:
+        if run.desk.unwritten:
             run.task = self._loop.create_task(self._finish(run, outcome))
         else:
             self._leave(run, outcome)
 
     async def _finish(self, run: Running, outcome: Outcome) -> None:
+        run.begun = True
         with contextlib.suppress(asyncio.CancelledError):  # told to stop while it ends: it ends
             if outcome.ending != "succeeded":
                 await run.desk.flush(run.ctx)
@@ -249,8 +250,7 @@ class Slots:
     def _leave(self, run: Running, outcome: Outcome) -> None:
         if self.running.pop(run.claimed.task_id, None) is None:
             return  # abandoned before
-        if run.desk.timer is not None:
-            run.desk.timer.cancel()
+        run.desk.close()
         took = time.monotonic() - run.started
         self.finished += 1
         self.busy_seconds += took
