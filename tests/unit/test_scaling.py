@@ -193,6 +193,8 @@ class TestLimits:
         policy = replace(POLICY, minimum=3)
         decision = decide(policy, reading(), History(), NOW)
         assert (decision.applied, decision.reason) == (3, Want.MINIMUM)
+        kept = decide(replace(POLICY, minimum=1), reading(replicas=1, ready_pods=1), calm(replicas=1), NOW)
+        assert (kept.applied, kept.reason) == (1, Want.MINIMUM), "it does not wait for zero"
 
 
 class TestDown:

@@ -44,7 +44,7 @@ def _decide(given: Given, signals: Signals) -> Decision:
     limited = chain.pods
     rate_limited_by = pace(chain, policy, signals, history, now)
     goal = chain.pods
-    if goal < signals.replicas and goal < (working := min(signals.busy_pods, signals.replicas)):
+    if goal < (working := min(signals.busy_pods, signals.replicas)):
         chain.to(
             working,
             RateLimitedBy.BUSY_PODS,
