@@ -16,7 +16,7 @@ from .screen import Screen
 from .story import CAUSES, Story
 
 USAGE, INTERRUPTED = 2, 130
-ENDS = (signal.SIGTERM, signal.SIGHUP)
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -64,7 +64,7 @@ def _show(screen: Screen, broken: str | None) -> bool:
                 story.explain()
                 return story.verified()
         finally:
-            for number in (signal.SIGINT, *ENDS):
+            for number in ENDS:
                 signal.signal(number, signal.SIG_IGN)  # cleaning up is not to be interrupted
 
 
