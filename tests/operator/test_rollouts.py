@@ -1,6 +1,7 @@
 """What restarts workers: only what the user changes (O21, O28); and what deleting leaves behind: nothing (O9)."""
 
 import json
+from functools import partial
 
 from fixtures.stage import until
 from poolkeeper.store import calls
@@ -82,6 +83,10 @@ def test_a_template_of_an_older_operator_is_kept(stage, start_operator):
     until(lambda: template(stage)["spec"]["containers"][0]["readinessProbe"]["periodSeconds"] != 17)
 
 
+def gone(stage, kind, name):
+    return stage.get(kind, name) is None
+
+
 def test_a_deleted_pool_takes_its_children_along(stage, operator):
     """Owner references and the cluster's garbage collector do it; no finalizer is in the way (O9)."""
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
@@ -89,4 +94,4 @@ def test_a_deleted_pool_takes_its_children_along(stage, operator):
     assert not stage.get("workerpool", "mail")["metadata"].get("finalizers")
     stage.kubectl("delete", "workerpool", "mail", "--timeout=10s")
     for kind in ("deployment", "serviceaccount", "pdb"):
-        until(lambda kind=kind: stage.get(kind, "mail") is None, what=f"{kind} gone")
+        until(partial(gone, stage, kind, "mail"), what=f"{kind} gone")

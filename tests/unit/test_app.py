@@ -56,7 +56,7 @@ def test_the_first_parameter_is_the_payload_the_second_the_context() -> None:
     async def with_builtin(numbers: list[int]) -> None: ...
 
     @app.task("c")
-    def without_annotation(anything) -> None: ...  # type: ignore[no-untyped-def]
+    def without_annotation(anything) -> None: ...
 
     a, b, c = (app.handlers[name] for name in "abc")
     assert (a.takes_context, a.is_async) == (True, False)

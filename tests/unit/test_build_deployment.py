@@ -1,6 +1,7 @@
 """What a pool's children look like, and when they are left alone (O5, O6, O21, O28). No cluster: these are pure functions."""
 
 import copy
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from poolkeeper_operator.act.podtemplate import build_id
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
 
 DATABASE = DatabaseSpec.model_validate({"dsnSecretRef": {"name": "pk-main"}})
-SPEC = {
+SPEC: dict[str, Any] = {
     "queues": [{"name": "agents"}, {"name": "reports"}],
     "app": "my_agent:app",
     "concurrency": 4,
@@ -51,7 +52,7 @@ def as_live(manifest, generation=1, managers=()):
 
 
 def owner(manager, *path):
-    fields = {}
+    fields: dict[str, Any] = {}
     here = fields
     for part in path:
         here = here.setdefault(f"f:{part}", {})

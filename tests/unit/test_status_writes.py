@@ -1,5 +1,7 @@
 """Which changes of a status are written at once, which wait, and which are none (O2, O33)."""
 
+from typing import Any
+
 import pytest
 
 from poolkeeper_operator.act.status import EVERY, StatusWriter, same, urgent
@@ -22,6 +24,10 @@ class Api:
         return {"metadata": {"namespace": "ns", "name": "q", "uid": "u"}, "status": status}
 
 
+def writing(api: Any, clock: Any) -> StatusWriter:
+    return StatusWriter(api, clock)
+
+
 class Clock:
     now = 1000.0
 
@@ -36,7 +42,7 @@ def manifest(present):
 async def test_figures_that_move_are_written_at_most_every_half_minute():
     """Under traffic one write per object and 30 s, and the caller is told when to come again."""
     api, clock = Api(), Clock()
-    writer = StatusWriter(api, clock)
+    writer = writing(api, clock)
     _, wait = await writer.write(QUEUE, manifest(status(1)), status(2))
     assert wait is None
     _, wait = await writer.write(QUEUE, manifest(status(2)), status(3))
@@ -50,7 +56,7 @@ async def test_figures_that_move_are_written_at_most_every_half_minute():
 async def test_an_unchanged_status_is_never_written():
     """Neither if only empty parts differ."""
     api = Api()
-    writer = StatusWriter(api, Clock())
+    writer = writing(api, Clock())
     assert await writer.write(QUEUE, manifest(status(1)), {**status(1), "decisions": [], "grace": None}) == (None, None)
     assert api.written == []
 
@@ -58,7 +64,7 @@ async def test_an_unchanged_status_is_never_written():
 async def test_a_transition_does_not_wait():
     """A changed condition is written although the last write was just now."""
     api, clock = Api(), Clock()
-    writer = StatusWriter(api, clock)
+    writer = writing(api, clock)
     await writer.write(QUEUE, manifest(status(1)), status(2))
     await writer.write(QUEUE, manifest(status(2)), status(2, reason="NoOwner"))
     assert len(api.written) == 2
@@ -67,7 +73,7 @@ async def test_a_transition_does_not_wait():
 async def test_all_objects_together_write_a_few_times_a_second():
     """A thousand queues in traffic do not flood the API server (O33)."""
     api, clock = Api(), Clock()
-    writer = StatusWriter(api, clock)
+    writer = writing(api, clock)
     for number in range(100):
         each = manifest(status(1))
         each["metadata"]["uid"] = str(number)

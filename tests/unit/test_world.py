@@ -1,5 +1,7 @@
 """What was seen of the API server: never older than what was known, and complete after each list (kopf-and-style 1.2, 1)."""
 
+from typing import Any
+
 from poolkeeper_operator.act.owners import foreign_scalers
 from poolkeeper_operator.observe.world import World
 
@@ -14,7 +16,9 @@ def test_an_older_version_is_ignored():
     assert world.put("WorkerPool", seen("a", 7))
     assert not world.put("WorkerPool", seen("a", 6))
     assert not world.put("WorkerPool", seen("a", 7))
-    assert world.get("WorkerPool", "ns", "a")["metadata"]["resourceVersion"] == "7"
+    kept = world.get("WorkerPool", "ns", "a")
+    assert kept is not None
+    assert kept["metadata"]["resourceVersion"] == "7"
 
 
 def test_what_a_list_lacks_is_forgotten_unless_it_is_newer_than_the_list():
@@ -44,13 +48,14 @@ def test_of_who_owns_what_only_the_scalers_are_kept():
     """A thousand pools fit into the operator's memory (O33); who wrote replicas is still known (O19)."""
     world = World()
     deployment = seen("a", 1)
-    fields = {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {}}}, "f:status": {}}
+    fields: dict[str, Any] = {"f:spec": {"f:replicas": {}, "f:template": {"f:spec": {}}}, "f:status": {}}
     deployment["metadata"]["managedFields"] = [
         {"manager": "kubectl", "operation": "Update", "fieldsV1": fields},
         {"manager": "kube-controller-manager", "fieldsV1": {"f:status": {}}},
     ]
     world.put("Deployment", deployment)
     kept = world.get("Deployment", "ns", "a")
+    assert kept is not None
     assert "f:template" not in str(kept)
     assert foreign_scalers(kept) == ["kubectl"]
     assert "f:template" in str(deployment)  # what the caller holds is left as it is
