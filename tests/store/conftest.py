@@ -15,7 +15,7 @@ _PARTS = re.split(r"^-- name: (.+)$", Path(__file__).with_name("invariants.sql")
 INVARIANTS = dict(zip(_PARTS[1::2], _PARTS[2::2], strict=True))
 
 
-def broken_invariants(conn: psycopg.Connection) -> dict[str, list[object]]:
+def broken_invariants(conn: psycopg.Connection) -> dict[str, list[tuple[object, ...]]]:
     """The invariants that do not hold, each with the first rows that break it."""
     found = {name: conn.execute(query.encode()).fetchmany(3) for name, query in INVARIANTS.items()}
     return {name: rows for name, rows in found.items() if rows}

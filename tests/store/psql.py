@@ -38,7 +38,7 @@ class Psql:
     def rows(self, statement: str, **values: Any) -> list[dict[str, Any]]:
         """The rows of a statement in which `:'name'` stands for a value; raises with psql's own words."""
         said = self.tell(f"SELECT coalesce(json_agg(to_jsonb(x)), '[]') FROM ({statement}) AS x;", **values)
-        return json.loads(said)
+        return list(json.loads(said))
 
     def row(self, statement: str, **values: Any) -> dict[str, Any]:
         """The one row."""

@@ -142,7 +142,7 @@ class Scene:
             *[task_id] * len(places),
         )
         assert len(found) == 1, f"task is in {len(found)} places"
-        return found[0]._asdict()
+        return dict(found[0]._asdict())
 
     @contextmanager
     def without(self, function: str, old: str, new: str) -> Iterator[None]:
@@ -165,7 +165,7 @@ class Worker:
         self.turn_no = 0
         self.received = 0
 
-    def turn(self, settles: Sequence[Settle] = (), want: int = 0, *, lost: bool = False, **how: bool) -> TurnAnswer:
+    def turn(self, settles: Sequence[Settle] = (), want: int = 0, *, lost: bool = False, **how: Any) -> TurnAnswer:
         """One turn; `lost`: its answer never arrives."""
         self.turn_no += 1
         answer = run(self.conn, calls.turn(self.session, self.turn_no, self.received, settles, want, **how))
@@ -173,7 +173,7 @@ class Worker:
             self.received = self.turn_no
         return answer
 
-    def claim(self, want: int = 1, **how: bool) -> list[Claimed]:
+    def claim(self, want: int = 1, **how: Any) -> list[Claimed]:
         """Claim up to so many."""
         return self.turn(want=want, **how).claimed
 

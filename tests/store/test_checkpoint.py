@@ -11,7 +11,9 @@ from store.scene import Scene, Worker
 
 
 def save(worker: Worker, delivery: Claimed, value: Any, sequence: int, version: int = 1) -> Any:
-    return run(worker.conn, calls.checkpoint(delivery.task_id, delivery.token, value, sequence=sequence, version=version))
+    return run(
+        worker.conn, calls.checkpoint(delivery.task_id, delivery.token, value, sequence=sequence, version=version)
+    )
 
 
 def kept(scene: Scene, delivery: Claimed) -> Any:

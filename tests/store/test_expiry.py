@@ -1,5 +1,6 @@
 """Leases end by silence alone: renewal, expiry, who sweeps (Q20, Q22, Q23)."""
 
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -187,11 +188,8 @@ def test_two_workers_back_from_a_long_silence_do_not_deadlock(scene: Scene) -> N
         workers = [scene.worker(conn=scene.connect("worker"), concurrency=120) for _ in range(2)]
         held = [w.claim(120) for w in workers]
         scene.advance(100)
-        with (
-            meanwhile(lambda: _settle_and_sweep(workers[0], held[0])),
-            meanwhile(lambda: _settle_and_sweep(workers[1], held[1])),
-        ):
-            pass
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(_settle_and_sweep, workers, held))
         scene.owner.execute("SELECT poolkeeper.sweep(10000)")
 
 

@@ -77,7 +77,9 @@ def test_random_lives_replay_to_the_present_state(scene: Scene, seed: int) -> No
     scene.queue(max_hand_backs=2, max_snoozes=2, visibility_timeout_seconds=10)
     ids = [
         scene.submit(
-            delay=rng.choice([None, seconds(3)]), max_age=rng.choice([None, seconds(300)]), max_deliveries=rng.choice([1, 3])
+            delay=rng.choice([None, seconds(3)]),
+            max_age=rng.choice([None, seconds(300)]),
+            max_deliveries=rng.choice([1, 3]),
         )
         for _ in range(12)
     ]
@@ -151,7 +153,10 @@ def test_months_get_partitions_ahead_and_rows_find_their_place(scene: Scene) -> 
     """Contract 8: this month and the next two, made once; deliveries land in their month's."""
     assert scene.ask("operator", calls.maintain()) == 0
     names = {
-        r[0] for r in scene.rows("SELECT relname FROM pg_class WHERE relname ~ '^(delivery|event)_standard_[0-9]{6}$' AND relkind = 'r'")
+        r[0]
+        for r in scene.rows(
+            "SELECT relname FROM pg_class WHERE relname ~ '^(delivery|event)_standard_[0-9]{6}$' AND relkind = 'r'"
+        )
     }
     assert len(names) == 6
     scene.submit()

@@ -60,7 +60,7 @@ def test_the_digest_is_keyed_by_the_installation(make_database: Any) -> None:
             conn.execute("UPDATE poolkeeper.instance SET digest_inner = digest_inner || uuid_send(gen_random_uuid())")
             row = conn.execute("SELECT poolkeeper.payload_digest('1')").fetchone()
             assert row is not None
-            return row[0]
+            return bytes(row[0])
 
     assert digest() != digest()
 

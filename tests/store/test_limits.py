@@ -2,10 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from uuid import UUID
 
 import pytest
 
-from poolkeeper.store import Settle, calls, run
+from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, await_blocked, meanwhile
 
 
@@ -156,7 +157,7 @@ def test_many_workers_at_once_never_pass_a_limit(scene: Scene, queue_limit: int 
     most = min(x for x in (queue_limit, pool_limit) if x)
     tasks = 200
     scene.submit_many(tasks)
-    stop, seen, finished = Event(), [], []
+    stop, seen, finished = Event(), list[int](), list[UUID]()
 
     def watch() -> None:
         with scene.database.connect() as conn:
@@ -166,7 +167,7 @@ def test_many_workers_at_once_never_pass_a_limit(scene: Scene, queue_limit: int 
                 seen.append(row[0])
 
     def work(worker: Worker) -> None:
-        held = []
+        held: list[Claimed] = []
         while len(finished) < tasks:
             settles = [Settle(c.task_id, c.token, "succeeded") for c in held]
             answer = worker.turn(settles, want=1 + worker.turn_no % 4)

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from poolkeeper.errors import PoolkeeperError
-from poolkeeper.store import Settle, calls, run
+from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
 
 
@@ -92,7 +92,7 @@ def test_everything_at_once_without_a_deadlock(scene: Scene) -> None:
 
     def works(worker: Worker, seed: int) -> None:
         rng = random.Random(seed)
-        held = []
+        held: list[Claimed] = []
         for n in range(60):
             if n % 20 == 19:
                 worker.end()

@@ -92,7 +92,9 @@ def test_migrations_are_numbered_without_gaps_up_to_what_is_supported() -> None:
     assert migrate.SUPPORTED.stop - 1 == versions[-1]
 
 
-@pytest.mark.parametrize(("version", "code"), [(None, Code.SCHEMA_TOO_OLD), (0, Code.SCHEMA_TOO_OLD), (999, Code.SCHEMA_TOO_NEW)])
+@pytest.mark.parametrize(
+    ("version", "code"), [(None, Code.SCHEMA_TOO_OLD), (0, Code.SCHEMA_TOO_OLD), (999, Code.SCHEMA_TOO_NEW)]
+)
 def test_programs_only_check_and_name_the_command(version: int | None, code: Code) -> None:
     """Contract 18: no DDL by workers."""
     with pytest.raises(Unavailable, match="poolkeeper") as caught:
@@ -112,7 +114,9 @@ def test_each_installation_has_an_id_and_keys_of_its_own(empty_database: Databas
     """Contract 1: two installations are never taken for one."""
     with empty_database.connect() as one, database.connect() as other:
         migrate.apply(one, say=quiet)
-        rows = [c.execute("SELECT id, digest_inner, digest_outer FROM poolkeeper.instance").fetchone() for c in (one, other)]
+        rows = [
+            c.execute("SELECT id, digest_inner, digest_outer FROM poolkeeper.instance").fetchone() for c in (one, other)
+        ]
     assert rows[0] is not None
     assert rows[1] is not None
     assert not set(rows[0]) & set(rows[1])

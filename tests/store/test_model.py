@@ -5,12 +5,18 @@ task are those of the model. The clock stands still between steps, so that nothi
 """
 
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from poolkeeper.store import Claimed, Settle, calls
 from store.conftest import broken_invariants
@@ -88,7 +94,8 @@ class Comparison(RuleBasedStateMachine):
     @precondition(lambda self: self.workers and self.model.tasks)
     @rule(
         data=st.data(),
-        ends=st.lists(st.sampled_from(_ENDS), min_size=2, max_size=5) | st.sampled_from(_ENDS).map(lambda end: [end] * 5),
+        ends=st.lists(st.sampled_from(_ENDS), min_size=2, max_size=5)
+        | st.sampled_from(_ENDS).map(lambda end: [end] * 5),
         cold=st.booleans(),
     )
     def one_after_another(self, data: st.DataObject, ends: list[str], cold: bool) -> None:
@@ -110,7 +117,13 @@ class Comparison(RuleBasedStateMachine):
         model = self.model
         alive = process.alive(model.now)
         isolates = want > 0 and alive and model.isolates(process)
-        if want > 0 and not isolates and isolated and model.isolating is process and not (alive and model.at("suspect")):
+        if (
+            want > 0
+            and not isolates
+            and isolated
+            and model.isolating is process
+            and not (alive and model.at("suspect"))
+        ):
             model.isolating = None
         process.turns += 1
         for task in model.at("running").values():
@@ -153,7 +166,9 @@ class Comparison(RuleBasedStateMachine):
             if other.owner is process and process.received < other.turn < process.turns:
                 other.end("returned", self.model.now)
         current = task.place == "running" and task.deliveries == delivery.delivery
-        (verdict,) = worker.turn([Settle(delivery.task_id, delivery.token, outcome, retry_after=timedelta(seconds=wait))]).verdicts
+        (verdict,) = worker.turn(
+            [Settle(delivery.task_id, delivery.token, outcome, retry_after=timedelta(seconds=wait))]
+        ).verdicts
         process.received = process.turns
         assert (verdict.code is None) == current
         if current:
@@ -197,7 +212,7 @@ class Comparison(RuleBasedStateMachine):
     @precondition(lambda self: self.model.tasks)
     @rule(data=st.data(), verb=st.sampled_from(["cancel", "requeue", "requeue", "discard"]))
     def person(self, data: st.DataObject, verb: str) -> None:
-        task_id: UUID = data.draw(st.sampled_from(list(self.model.tasks)))
+        task_id = data.draw(st.sampled_from(list(self.model.tasks)))
         task = self.model.tasks[task_id]
         call = {"cancel": calls.cancel, "requeue": calls.requeue, "discard": calls.discard}[verb]
         code = self.scene.ask("person", call(task_id, who="ann", why="x")).code

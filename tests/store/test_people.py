@@ -40,7 +40,12 @@ def test_what_does_not_run_is_canceled_at_once(scene: Scene, place: str) -> None
     assert (changed.code, changed.state) == (None, "canceled")
     assert scene.state(task_id) == "canceled"
     last = scene.ask("reader", calls.timeline(task_id))[-1]
-    assert (last.what, last.actor, last.reason, last.state_version) == ("canceled", "ann", "because", changed.state_version)
+    assert (last.what, last.actor, last.reason, last.state_version) == (
+        "canceled",
+        "ann",
+        "because",
+        changed.state_version,
+    )
     scene.advance(100)
     worker.renew()
     assert worker.claim(5, sweep=True) == []
@@ -262,7 +267,12 @@ def test_a_dead_letter_tells_all_that_a_person_needs(scene: Scene) -> None:
     worker.settle(delivery, "dead", error_class="Broken", error="no such account")
     (letter,) = scene.ask("reader", calls.dead_letters("q"))
     assert (letter.task_id, letter.tenant, letter.payload, letter.checkpoint) == (task_id, "acme", {"n": 1}, 5)
-    assert (letter.reason, letter.error_class, letter.error, letter.build) == ("permanent_error", "Broken", "no such account", "b1")
+    assert (letter.reason, letter.error_class, letter.error, letter.build) == (
+        "permanent_error",
+        "Broken",
+        "no such account",
+        "b1",
+    )
     assert (letter.owner, letter.runbook) == ("team-a", "https://runbooks.example.com/a")
     assert scene.ask("reader", calls.dead_letters("other")) == []
 

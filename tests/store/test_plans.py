@@ -5,13 +5,13 @@ entries nor the blocks that a turn visits follow what else lies there. (Plans as
 every server ships, and would not show what a plan really visited.)
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 
-from poolkeeper.store import Settle, calls, run
+from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
 
 GROWING = ("ready", "lease", "later", "task", "delivery", "event", "task_key", "checkpoint", "dead")
@@ -165,9 +165,7 @@ def test_expiry_is_found_beside_thousands_of_live_leases(scene: Scene) -> None:
     scene.submit_many(30, type="c.d")
     scene.worker(types=["c.d"]).claim(30)
     scene.advance(16)
-    scene.owner.execute(
-        "UPDATE poolkeeper.session SET renewed_at = poolkeeper.clock() WHERE types = '{a.b}'"
-    )
+    scene.owner.execute("UPDATE poolkeeper.session SET renewed_at = poolkeeper.clock() WHERE types = '{a.b}'")
     conn = scene.connect("worker")
     with touching(scene, conn) as touched:
         run(conn, calls.sweep(100))
@@ -186,10 +184,12 @@ def test_statistics_do_not_follow_the_backlog(scene: Scene) -> None:
 
 def buffers_per_turn(conn: psycopg.Connection, worker: Worker, turns: int = 15) -> float:
     """Buffers that a turn touches which settles ten and claims ten, on average."""
-    total, held = 0, []
+    total, held = 0, list[Claimed]()
     for n in range(turns + 5):
         worker.turn_no += 1
-        call = calls.turn(worker.session, worker.turn_no, worker.received, [Settle(c.task_id, c.token, "succeeded") for c in held], 10)
+        call = calls.turn(
+            worker.session, worker.turn_no, worker.received, [Settle(c.task_id, c.token, "succeeded") for c in held], 10
+        )
         conn.execute("BEGIN")
         row = conn.execute(b"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) " + call.sql, call.params).fetchone()
         conn.execute("COMMIT")

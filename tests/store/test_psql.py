@@ -24,7 +24,9 @@ class Clerk:
         )
         self.session = {"session": made["session"], "secret": made["secret"]}
 
-    def turn(self, *settles: dict[str, Any], want: int = 0, sweep: bool = False, isolated: bool = False) -> list[dict[str, Any]]:
+    def turn(
+        self, *settles: dict[str, Any], want: int = 0, sweep: bool = False, isolated: bool = False
+    ) -> list[dict[str, Any]]:
         self.turn_no += 1
         return self.psql.rows(
             TURN,
@@ -69,11 +71,13 @@ class Actors:
 
     def submit(self, payload: Any = 1, **options: Any) -> dict[str, Any]:
         return self.submitter.row(
-            "SELECT * FROM poolkeeper.submit('q', 'a.b', :'payload'::jsonb, :'options'::jsonb)", payload=payload, options=options
+            "SELECT * FROM poolkeeper.submit('q', 'a.b', :'payload'::jsonb, :'options'::jsonb)",
+            payload=payload,
+            options=options,
         )
 
     def state(self, task_id: str) -> str:
-        return self.reader.row("SELECT state FROM poolkeeper.task_view(:'id')", id=task_id)["state"]
+        return str(self.reader.row("SELECT state FROM poolkeeper.task_view(:'id')", id=task_id)["state"])
 
     def does(self, verb: str, task_id: str) -> dict[str, Any]:
         return self.person.row(f"SELECT * FROM poolkeeper.{verb}(:'id', 'ann', 'because')", id=task_id)
@@ -109,7 +113,9 @@ def test_fail_die_requeue_and_run_again(actors: Actors) -> None:
     task_id = actors.submit(max_deliveries=1)["task_id"]
     clerk = Clerk(actors.worker)
     delivery = clerk.take()
-    actors.worker.row("SELECT * FROM poolkeeper.checkpoint(:'id', :'token', '7', 1)", id=task_id, token=delivery["token"])
+    actors.worker.row(
+        "SELECT * FROM poolkeeper.checkpoint(:'id', :'token', '7', 1)", id=task_id, token=delivery["token"]
+    )
     assert clerk.settle(delivery, "failed", c="ValueError", e="boom") is None
     assert actors.state(task_id) == "dead"
     letter = actors.reader.row("SELECT * FROM poolkeeper.dead_letters()")

@@ -121,7 +121,7 @@ def test_a_login_without_a_row_has_no_rights(scene: Scene, kind: str) -> None:
     conn = scene.connect(kind)
     scene.owner.execute("DELETE FROM poolkeeper.access WHERE role = %s", [scene.database.login(kind)])
     for name, call in every_call(session).items():
-        if kind in MAY[name] and name not in {"installation"}:
+        if kind in MAY[name] and name != "installation":
             with pytest.raises(Forbidden, match=r"poolkeeper\.access"):
                 run(conn, call)
 
@@ -166,14 +166,16 @@ class TestTenants:
             changed = scene.ask("person", verb(foreign, who="eve", why="x"))
             assert (changed.code, changed.state, changed.state_version) == (Code.UNKNOWN_TASK, None, None)
 
-    def test_its_own_is(self, scene: Scene, foreign: UUID) -> None:
+    @pytest.mark.usefixtures("foreign")
+    def test_its_own_is(self, scene: Scene) -> None:
         """Q51: the same credentials do the legitimate thing."""
         task_id = scene.submit(tenant="acme")
         view = scene.ask("reader", calls.task(task_id))
         assert view is not None
         assert scene.ask("person", calls.cancel(task_id, who="ann", why="x")).code is None
 
-    def test_it_cannot_submit_for_another(self, scene: Scene, foreign: UUID) -> None:
+    @pytest.mark.usefixtures("foreign")
+    def test_it_cannot_submit_for_another(self, scene: Scene) -> None:
         """Q51: nor learn whether a key of another tenant exists."""
         for key in ("k", "unused"):
             verdict = scene.verdict(tenant="other", key=key, payload={"secret": 1})

@@ -104,7 +104,9 @@ def test_sessions_of_a_pool(scene: Scene) -> None:
     worker = scene.worker(pod_name="pod-1", pod_uid="u-1", build="3fa9", concurrency=4)
     held = worker.claim(2)
     scene.advance(5)
-    call = calls.renew(worker.session, worker.received, [c.task_id for c in held], stats={"finished": 7, "busy_seconds": 1.5})
+    call = calls.renew(
+        worker.session, worker.received, [c.task_id for c in held], stats={"finished": 7, "busy_seconds": 1.5}
+    )
     run(worker.conn, call)
     scene.advance(2)
     pool = pool_of(scene)
@@ -149,7 +151,9 @@ def test_what_a_pools_last_session_could_run_is_remembered(scene: Scene) -> None
 def test_drain_reports_are_samples_of_the_pool(scene: Scene) -> None:
     """Q48, O20: with what was cut marked as such."""
     worker = scene.worker()
-    run(worker.conn, calls.report_drain(worker.session, {"duration_seconds": 12.5, "truncated": True, "handed_back": 3}))
+    run(
+        worker.conn, calls.report_drain(worker.session, {"duration_seconds": 12.5, "truncated": True, "handed_back": 3})
+    )
     scene.advance(60)
     (sample,) = pool_of(scene).drains
     assert (sample.seconds, sample.truncated) == (12.5, True)
@@ -220,8 +224,12 @@ class TestPolicies:
     """Versions and ownership (O1, contract 11)."""
 
     def test_the_same_policy_again_changes_nothing(self, scene: Scene) -> None:
-        first = scene.ask("operator", calls.apply_policy("local", "default", "default", "q", {"max_deliveries": 3}, who="a"))
-        again = scene.ask("operator", calls.apply_policy("local", "default", "default", "q", {"max_deliveries": 3}, who="b"))
+        first = scene.ask(
+            "operator", calls.apply_policy("local", "default", "default", "q", {"max_deliveries": 3}, who="a")
+        )
+        again = scene.ask(
+            "operator", calls.apply_policy("local", "default", "default", "q", {"max_deliveries": 3}, who="b")
+        )
         assert (first.policy_version, first.changed) == (2, True)
         assert (again.policy_version, again.changed) == (2, False)
         assert scene.value("SELECT count(*) FROM poolkeeper.policy") == 2
@@ -240,6 +248,8 @@ class TestPolicies:
     def test_a_queue_applied_again_adopts_its_rows(self, scene: Scene) -> None:
         """Contract 11: GitOps re-creates objects in the same namespace."""
         task_id = scene.submit()
-        again = scene.ask("operator", calls.apply_policy("local", "default", "default", "q", {"max_deliveries": 9}, who="b"))
+        again = scene.ask(
+            "operator", calls.apply_policy("local", "default", "default", "q", {"max_deliveries": 9}, who="b")
+        )
         assert again.code is None
         assert scene.worker().take().task_id == task_id

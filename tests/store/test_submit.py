@@ -1,6 +1,7 @@
 """Submitting: in whose transaction, which refusals, which wishes (Q4, Q7, Q9)."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -143,7 +144,7 @@ def test_the_shorter_max_age_of_task_and_queue_counts(scene: Scene) -> None:
     """Q9: a task cannot live longer than its queue allows."""
     scene.queue(max_age_seconds=60)
 
-    def age(**wishes: timedelta) -> timedelta:
+    def age(**wishes: Any) -> timedelta:
         view = scene.ask("reader", calls.task(scene.submit(**wishes)))
         assert view is not None
         assert view.expires_at is not None
@@ -186,7 +187,7 @@ def test_priority_is_kept_within_the_policys_range(scene: Scene) -> None:
 def test_what_breaks_the_names_rules_is_misuse(scene: Scene, wish: dict[str, str]) -> None:
     """Contract 9, 10: names are checked by the table itself, so no function can let a wrong one pass."""
     with pytest.raises(psycopg.errors.CheckViolation):
-        scene.verdict(**{"type": "a.b", **wish})  # type: ignore[arg-type]
+        scene.verdict(**{"type": "a.b", **wish})
 
 
 def test_ids_are_uuid_version_7_in_the_order_of_time(scene: Scene) -> None:

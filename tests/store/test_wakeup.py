@@ -72,9 +72,7 @@ def test_a_queue_that_polls_is_asked_oftener(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("what", ["cancel", "requeue", "resume", "set_pool", "end_session"])
-def test_what_gives_workers_something_to_do_is_heard(
-    scene: Scene, heard: Callable[[], list[str]], what: str
-) -> None:
+def test_what_gives_workers_something_to_do_is_heard(scene: Scene, heard: Callable[[], list[str]], what: str) -> None:
     """Q15, Q39: a cancel of what runs, a requeue, a resumed queue, a raised limit, work that was handed back."""
     worker = scene.worker()
     task_id = scene.submit(max_deliveries=1)

@@ -85,6 +85,7 @@ RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -169,6 +170,7 @@ RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_
                state text, result jsonb)
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
     SELECT * FROM poolkeeper.submit_many(_queue, jsonb_build_array(_options || jsonb_build_object('type', _type, 'payload', _payload)), _notify)
 $$;

@@ -5,6 +5,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.register_session(_pool text, _queues text[
 RETURNS TABLE (session uuid, secret text, renew_every interval, visibility_timeout interval, unknown_queues text[], instance_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     _caller poolkeeper.access := poolkeeper.caller();
@@ -62,6 +63,7 @@ RETURNS TABLE (kind text, task_id uuid, code text, extra jsonb)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -92,6 +94,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.end_session(_session uuid, _secret text) R
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     _s    poolkeeper.session := poolkeeper.session_of(_session, _secret);
@@ -114,6 +117,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.report_drain(_session uuid, _secret text, _report jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     _s poolkeeper.session := poolkeeper.session_of(_session, _secret);

@@ -28,6 +28,7 @@ RETURNS TABLE (code text, "limit" bigint, current bigint, per_second double prec
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     _found record;
@@ -62,6 +63,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.extend(_task_id uuid, _token text, _by int
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     _found record;

@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.apply_policy(
 ) RETURNS TABLE (code text, queue_id integer, policy_version integer, changed boolean)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -74,6 +75,7 @@ AS $$ SELECT make_interval(secs => coalesce((_spec ->> _key)::double precision, 
 CREATE OR REPLACE FUNCTION poolkeeper.pause_queue(_queue text, _paused boolean, _who text) RETURNS TABLE (code text, policy_version integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE

@@ -93,6 +93,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.queues() RETURNS TABLE (data jsonb)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
     SELECT poolkeeper.queue_stats(q, n.now) FROM (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who OFFSET 0) AS n
     CROSS JOIN poolkeeper.queue AS q

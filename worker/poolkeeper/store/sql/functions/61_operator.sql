@@ -18,6 +18,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.set_pool(_pool text, _max_running integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     _id integer;
@@ -39,6 +40,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.mark_sessions(_pool text, _pods text[], _draining boolean) RETURNS TABLE (pod_name text, busy integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -60,6 +62,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.record_decision(_pool text, _decision jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 BEGIN
     PERFORM poolkeeper.caller();
@@ -69,6 +72,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.decisions(_pool text, _most integer DEFAULT 20) RETURNS TABLE (at timestamptz, decision jsonb)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
     SELECT d.at, d.decision FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
     JOIN poolkeeper.pool AS p ON p.name = _pool AND ((me.who).pool IS NULL OR (me.who).pool = p.name)
@@ -92,6 +96,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.dead_batch(_queue_id integer)
 RETURNS TABLE (number integer, count bigint, first_task uuid, first_error text, types jsonb, reasons jsonb, at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -120,6 +125,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.dead_batch_announced(_queue_id integer, _number integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 BEGIN
     IF NOT poolkeeper.may_tend(_queue_id) THEN

@@ -4,6 +4,7 @@
 CREATE OR REPLACE FUNCTION poolkeeper.maintain() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET jit = off
 AS $$
 DECLARE
     _made  integer := 0;
