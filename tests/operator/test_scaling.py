@@ -1,7 +1,5 @@
 """A pool's size follows its work (O10 to O17); the real controller manager makes the pods, the test plays the workers."""
 
-from datetime import timedelta
-
 import pytest
 
 from fixtures.stage import until
@@ -55,22 +53,17 @@ def _still(stage):
 
 def test_of_two_pools_of_equal_depth_the_older_work_gets_more(stage, operator):
     """Size follows the age of the oldest runnable task, not the length of the queue (O12)."""
-    scaling = {"targetAge": "12s", "max": 40}
+    scaling = {"targetAge": "1m", "max": 40}
     stage.apply(stage.db(), stage.queue("old"), stage.queue("young"))
     for pool in ("old", "young"):
         stage.wait_condition("taskqueue", pool, "Ready", "True")
     stage.submit("old", 30)
-    until(lambda: _oldest(stage, "old") > timedelta(seconds=6), what="the old work is old")
+    stage.move_clock(90)
     stage.submit("young", 30)
     stage.apply(stage.pool("old", scaling=scaling), stage.pool("young", scaling=scaling))
-    until(lambda: stage.replicas("old"), what="the old one grows")
+    until(lambda: stage.replicas("old") == 30, what="work that is late is started at once")
     until(lambda: stage.replicas("young"), what="the young one wakes")
-    assert stage.replicas("old") > stage.replicas("young")
-
-
-def _oldest(stage, queue):
-    found = [q for q in stage.run(calls.stats(cluster=None)).queues if q.name == queue]
-    return found[0].oldest_runnable or timedelta(0)
+    assert stage.replicas("young") < 30
 
 
 def test_idle_goes_first_and_the_last_pod_after_its_window(mail):
