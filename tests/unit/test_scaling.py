@@ -136,6 +136,37 @@ class TestAge:
         again = decide(POLICY, waiting, first.history, later)
         assert again.applied == first.applied
 
+    @pytest.mark.parametrize(("since", "starting"), [(10, 0), (61, 3)])
+    def test_once_pods_are_up_or_take_too_long_the_whole_age_counts(self, since, starting):
+        raised = replace(watched(replicas=5), raised_at=NOW - seconds(since))
+        still = reading(
+            runnable=40, oldest_runnable=seconds(25), replicas=5, ready_pods=5 - starting, starting_pods=starting
+        )
+        assert decide(POLICY, still, raised, NOW).applied == 10
+
+    def test_late_grows_by_the_overshoot_at_most_twofold_and_by_a_pod_at_least(self):
+        """Sizes for ages of targetAge times 1.01, 1.5 and 10, with a service time that says that one slot is enough."""
+        sizes = [
+            decide(
+                replace(POLICY, maximum=100),
+                reading(
+                    runnable=5000,
+                    oldest_runnable=seconds(30 * factor),
+                    replicas=10,
+                    ready_pods=10,
+                    service_time=seconds(0.0001),
+                ),
+                watched(replicas=10),
+                NOW,
+            ).applied
+            for factor in (1.01, 1.5, 10)
+        ]
+        assert sizes == [11, 15, 20]
+
+    def test_exactly_at_the_target_is_not_late(self):
+        at = reading(runnable=40, oldest_runnable=seconds(30), replicas=1, ready_pods=1, service_time=seconds(0.0001))
+        assert decide(POLICY, at, watched(replicas=1), NOW).reason is Want.BACKLOG
+
     def test_a_capped_count_that_is_late_doubles(self):
         """The true backlog is unknown beyond the cap; the age says that it is too much."""
         policy = replace(POLICY, maximum=1000)
