@@ -65,7 +65,7 @@ class Demo:
         self._process.wait(LONGEST)
         if self._process.stdout is not None:
             self._process.stdout.close()
-        print(self.said)  # shown when the test fails, also by its time limit
+        print(self.said)  # noqa: T201  # shown when the test fails, also by its time limit
 
     def left(self) -> list[str]:
         """Programs that still run in its network namespace."""
