@@ -318,3 +318,24 @@ def test_an_expiry_before_the_start_returns_the_delivery(scene: Scene) -> None:
 def test_codes_of_a_claim_are_of_the_list(scene: Scene) -> None:
     """Contract 2: what `start` refuses with is a code that programs know."""
     assert {"canceled", "queue_paused", "max_age_passed", "lease_expired"} <= set(Code)
+
+
+def test_a_turn_that_commits_after_its_successor_keeps_nothing(scene: Scene) -> None:
+    """Q10: its answer went to nobody; the next complete renewal gives its deliveries back unstarted, and only these."""
+    scene.submit_many(4)
+    worker = scene.worker()
+    with scene.connect("worker", autocommit=False) as slow:
+        slow_claims = run(slow, calls.turn(worker.session, 1, 0, [], 2)).claimed
+        worker.turn_no = 1
+        own = worker.claim(2)  # a new connection, turn 2: the first one was given up, but is not over
+        slow.commit()
+    assert len(slow_claims) == len(own) == 2
+    held = [c.task_id for c in own]
+    run(worker.conn, calls.renew(worker.session, worker.received, held))
+    assert {scene.state(c.task_id) for c in slow_claims} == {"running"}, "a renewal that is not complete moves nothing"
+    run(worker.conn, calls.renew(worker.session, worker.received, held, complete=True))
+    assert {scene.state(c.task_id) for c in slow_claims} == {"ready"}
+    assert {scene.state(task_id) for task_id in held} == {"running"}
+    again = scene.worker().claim(4)
+    assert {c.task_id for c in again} == {c.task_id for c in slow_claims}
+    assert {c.deliveries_spent for c in again} == {1}, "a delivery that never began costs nothing"

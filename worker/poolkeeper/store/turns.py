@@ -114,9 +114,17 @@ def _wire(settle: Settle) -> dict[str, Any]:
 
 
 def renew(
-    session: Session, received: int, held: Sequence[UUID], *, stats: Mapping[str, Any] | None = None
+    session: Session,
+    received: int,
+    held: Sequence[UUID],
+    *,
+    complete: bool = False,
+    stats: Mapping[str, Any] | None = None,
 ) -> Call[RenewAnswer]:
-    """Renew for every lease of the session (Q20). ``stats``: totals ``finished`` and ``busy_seconds`` of the process."""
+    """Renew for every lease of the session (Q20). ``complete``: ``held`` is all that answers up to ``received`` brought
+       and that no answered settle ended; other leases of those turns go back unstarted, their answers never arrived.
+    ``stats``: totals ``finished`` and ``busy_seconds`` of the process.
+    """
 
     def read(rows: list[Row]) -> RenewAnswer:
         note = rows[-1].extra
@@ -134,6 +142,7 @@ def renew(
         "secret": session.secret,
         "received": received,
         "held": list(held),
+        "complete": complete,
         "stats": Json(dict(stats or {})),
     }
     return Call("renew", params, read)

@@ -128,7 +128,7 @@ class Renewal(threading.Thread):
         clock.start()
         sent = time.monotonic()
         try:
-            answer = run(conn, calls.renew(session, received, held, stats=stats))
+            answer = run(conn, calls.renew(session, received, held, complete=True, stats=stats))
         except psycopg.Error as error:
             if error.sqlstate == UNKNOWN_SESSION:
                 self._unknown()

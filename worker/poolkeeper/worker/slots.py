@@ -88,12 +88,20 @@ class Slots:
         self._traces = Traces()
 
     def held(self) -> dict[UUID, int]:
-        """Return the tasks of all deliveries that are not settled yet, with their numbers; from any thread."""
+        """Return the tasks of all deliveries whose settle was not answered yet, with their numbers; from any thread.
+
+        Complete: a delivery goes from leased to waiting to running to settles, is put into the next before it is taken
+        out of the last, and they are read in that order. (0: its end is told already, news of it come too late.)
+        """
         while True:
             try:
-                held = {task_id: run.claimed.delivery for task_id, run in self.running.items() if run.why != "lost"}
+                held = {claimed.task_id: claimed.delivery for claimed in self.leased}
                 held.update((claimed.task_id, claimed.delivery) for claimed in self.waiting)
-                held.update((claimed.task_id, claimed.delivery) for claimed in self.leased)
+                held.update(
+                    (task_id, run.claimed.delivery) for task_id, run in self.running.items() if run.why != "lost"
+                )
+                for settle in self.settles:
+                    held.setdefault(settle.task_id, 0)
             except RuntimeError:  # changed while it was copied
                 continue
             return held
@@ -104,9 +112,9 @@ class Slots:
         """Take what a turn brought: leased deliveries that it started or refused, and new ones; a drain starts none."""
         for one in started:
             if self.leased and self.leased[0] is one:  # else it was handed back while the turn was under way
-                self.leased.popleft()
                 if one.task_id not in refused:
                     self.waiting.append(one)
+                self.leased.popleft()
         for one in claimed:
             (self.leased if one.state == "leased" else self.waiting).append(one)
         if start:
@@ -121,19 +129,20 @@ class Slots:
         self._filling = True
         try:
             while self.waiting and len(self.running) < self.capacity and self._writer.certain():
-                self._start(self.waiting.popleft())
+                self._start(self.waiting[0])
+                self.waiting.popleft()
         finally:
             self._filling = False
 
     def return_waiting(self) -> int:
         """Hand back what has not started; return how many."""
         back = [*self.waiting, *self.leased]
-        self.waiting.clear()
-        self.leased.clear()
         for claimed in back:
             self.settles.append(
                 Settle(task_id=claimed.task_id, token=claimed.token, outcome="handed_back", started=False)
             )
+        self.waiting.clear()
+        self.leased.clear()
         return len(back)
 
     def halt(self, task_id: UUID, delivery: int, why: Why, lost: LeaseLost) -> bool:
@@ -248,7 +257,7 @@ class Slots:
         self._leave(run, outcome)
 
     def _leave(self, run: Running, outcome: Outcome) -> None:
-        if self.running.pop(run.claimed.task_id, None) is None:
+        if self.running.get(run.claimed.task_id) is not run:
             return  # abandoned before
         run.desk.close()
         took = time.monotonic() - run.started
@@ -257,6 +266,7 @@ class Slots:
         self.typical += (took - self.typical) * 0.05
         if run.why != "lost":
             self._settle(run.claimed, outcome)
+        del self.running[run.claimed.task_id]
         self.fill()
         self._changed()
 

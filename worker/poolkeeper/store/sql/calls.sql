@@ -10,7 +10,7 @@ SELECT * FROM poolkeeper.register_session(%(pool)s, %(queues)s::text[], %(types)
 SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb, %(slots)s, %(starts)s::jsonb)
 
 -- name: renew
-SELECT * FROM poolkeeper.renew(%(session)s, %(secret)s, %(received)s, %(held)s::uuid[], %(stats)s::jsonb)
+SELECT * FROM poolkeeper.renew(%(session)s, %(secret)s, %(received)s, %(held)s::uuid[], %(stats)s::jsonb, %(complete)s)
 
 -- name: end_session
 SELECT poolkeeper.end_session(%(session)s, %(secret)s) AS value

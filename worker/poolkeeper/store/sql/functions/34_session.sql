@@ -57,8 +57,12 @@ END $$;
 
 -- Renews for all leases of the session at once (Q20). Waits for nothing: its own row is written by nobody else for
 -- long. Answers, per task, what the process holds in vain: 'lease_expired' (no longer ours) or 'canceled' (asked for);
--- then one note: {draining, grace (s), renew_every (s)}.
-CREATE OR REPLACE FUNCTION poolkeeper.renew(_session uuid, _secret text, _received bigint, _held uuid[], _stats jsonb DEFAULT '{}')
+-- then one note: {draining, grace (s), visibility_timeout (s)}. _complete: _held is everything that answers up to
+-- _received brought; a lease of those turns that is not in it was granted by a turn that committed after its connection
+-- was given up, and after its successor: nobody would ever run it, so it goes back unstarted (Q10).
+CREATE OR REPLACE FUNCTION poolkeeper.renew(
+    _session uuid, _secret text, _received bigint, _held uuid[], _stats jsonb DEFAULT '{}', _complete boolean DEFAULT false
+)
 RETURNS TABLE (kind text, task_id uuid, code text, extra jsonb)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -76,6 +80,12 @@ BEGIN
         busy_seconds = coalesce((_stats ->> 'busy_seconds')::double precision, s.busy_seconds),
         idle_since = CASE WHEN cardinality(_held) > 0 THEN NULL ELSE coalesce(s.idle_since, _now) END
     WHERE s.id = _s.id;
+    IF _complete THEN
+        PERFORM poolkeeper.end_deliveries(ARRAY(
+            SELECT ROW(l.task_id, l.token_hash, 'returned', 'answer_lost', NULL, NULL, NULL, NULL)::poolkeeper.ending
+            FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.turn <= _received AND l.task_id <> ALL (_held)
+            ORDER BY l.task_id FOR UPDATE SKIP LOCKED), _now);
+    END IF;
     RETURN QUERY
         SELECT 'task', h.id, CASE WHEN l.task_id IS NULL THEN 'lease_expired' ELSE 'canceled' END, NULL::jsonb
         FROM unnest(_held) AS h (id)

@@ -23,7 +23,7 @@ GRANT EXECUTE ON FUNCTION poolkeeper.submit(text, text, jsonb, jsonb, boolean), 
 GRANT EXECUTE ON FUNCTION
     poolkeeper.register_session(text, text[], text[], integer, jsonb),
     poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb),
-    poolkeeper.renew(uuid, text, bigint, uuid[], jsonb), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
+    poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
     poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
     TO poolkeeper_worker;
 GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
