@@ -47,7 +47,7 @@ Step = Callable[[], Awaitable[None]]
 
 
 def settings() -> kopf.OperatorSettings:
-    """Kopf's settings, each for a reason in docs/adr: no scanning, no peering, no state, requests with time limits."""
+    """Kopf's settings, see docs/adr/0002-kopf-as-informer-only.md: no scanning, no peering, no state, requests with time limits."""
     made = kopf.OperatorSettings()
     made.scanning.disabled = True
     made.peering.standalone = True
