@@ -101,6 +101,17 @@ class TestShares:
         pools = [use("a", 7, running=7, cap=25), use("b", 3, running=3, cap=15)]
         assert slots(allot(quota(), pools)) == {"a": 25, "b": 15}
 
+    def test_caps_above_a_lowered_quota_are_lowered_though_nobody_wants_more(self):
+        pools = [use("a", 7, running=7, cap=25), use("b", 3, running=3, cap=15)]
+        lowered = slots(allot(quota(12), pools))
+        assert sum(lowered.values()) <= 12
+        assert lowered["a"] >= 7 - 2
+
+    def test_what_is_free_beside_a_held_slot_is_given_in_advance_up_to_the_fair_share(self):
+        """One pool holds 10 of 40 and wants no more: its cap rises to its share, no further."""
+        shared = slots(allot(quota(40), [use("a", 10, running=10, cap=10), use("b", 0)]))
+        assert shared == {"a": 25, "b": 15}
+
     def test_two_providers_bound_a_pool_by_the_smaller_and_return_the_rest(self):
         other = "platform/payments"
         quotas = quota(40) | {other: Quota(key=other, concurrent_calls=5, namespaces=ALL)}

@@ -144,6 +144,16 @@ class TestAge:
         )
         assert decide(POLICY, still, raised, NOW).applied == 10
 
+    def test_pods_that_have_yet_to_start_get_less_time(self):
+        """Eight busy slots, 40 tasks of 20 s and 25 s left: 24 slots would do if they were there; new ones begin 10 s later."""
+        there = reading(
+            runnable=40, oldest_runnable=seconds(5), running=8, busy=8, busy_pods=2, ready_pods=6, replicas=6,
+            service_time=seconds(20),
+        )  # fmt: skip
+        missing = replace(there, ready_pods=2, replicas=2)
+        assert decide(POLICY, there, calm(replicas=6), NOW).wanted == 6
+        assert decide(POLICY, missing, calm(replicas=2), NOW).wanted == 7
+
     def test_late_grows_by_the_overshoot_at_most_twofold_and_by_a_pod_at_least(self):
         """Sizes for ages of targetAge times 1.01, 1.5 and 10, with a service time that says that one slot is enough."""
         sizes = [
