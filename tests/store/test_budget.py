@@ -125,6 +125,18 @@ def test_snoozes_return_the_delivery_up_to_their_own_bound(scene: Scene) -> None
     assert reason(scene) == "snoozes_exhausted"
 
 
+def test_a_bound_beyond_what_the_counter_holds_is_no_error(scene: Scene) -> None:
+    """Q26: a million snoozes may be asked for; the counter ends at 32,767, and the task then as a dead letter."""
+    scene.queue(max_snoozes=1_000_000)
+    scene.submit()
+    scene.worker().take()
+    row = scene.rows(
+        "SELECT f.* FROM poolkeeper.lease AS l, poolkeeper.queue AS q, LATERAL poolkeeper.what_follows("
+        "'snoozed', jsonb_populate_record(l, '{\"snoozes\": 32766}'), q, 5, l.ready_at, l.ready_at) AS f"
+    )[0]
+    assert (row.state, row.reason) == ("dead", "snoozes_exhausted")
+
+
 def test_counters_are_separate_and_visible(scene: Scene) -> None:
     """Q25: one of each, told apart."""
     task_id = scene.submit(max_deliveries=5)

@@ -91,6 +91,28 @@ def test_a_payload_above_the_bound_is_refused_with_both_sizes(scene: Scene) -> N
     assert (verdict.code, verdict.limit, verdict.current) == (Code.PAYLOAD_TOO_LARGE, 10, 11)
 
 
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("[" * 200 + "]" * 200, True),
+        ('{"a":' * 150 + "1" + "}" * 150, True),
+        ("[" * 100 + "]" * 100, False),
+        ("[" + "[1]," * 2000 + "1]", False),
+        ("1e400", True),
+        ('{"a": [-1e5000]}', True),
+        ("1e308", False),
+        ('"' + "1" * 5000 + '"', False),
+        ("1e-400", False),
+    ],
+)
+def test_what_a_reader_would_choke_on_is_refused(scene: Scene, text: str, refused: bool) -> None:
+    """Q8: the store is the backstop for submitters in other languages: one such payload would take a whole turn with it."""
+    conn = scene.actor("submitter")
+    row = conn.execute("SELECT code FROM poolkeeper.submit('q', 'a.b', %s::jsonb)", [text]).fetchone()
+    assert row == ("payload_invalid" if refused else None,)
+    assert len(scene.worker().claim(1)) == (0 if refused else 1)
+
+
 def test_a_queue_that_lists_types_refuses_others(scene: Scene) -> None:
     """Q7: `taskTypes` empty means any."""
     assert scene.verdict("any.thing").code is None

@@ -12,6 +12,18 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
+-- Whether a reader could choke on a value that Postgres takes: nested 128 levels deep or with a number beyond a double.
+-- One such payload would take its worker's whole turn with it (Q8). The cheap looks at the text come first.
+CREATE OR REPLACE FUNCTION poolkeeper.unreadable(_value jsonb, _text text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE WHEN octet_length(_text) < 256 THEN false ELSE
+        (octet_length(_text) - octet_length(replace(replace(_text, '[', ''), '{', '')) >= 128 AND jsonb_path_exists(_value, 'strict $.**{128}'))
+        OR (_text ~ '[0-9]{255}' AND jsonb_path_exists(_value,
+            'strict $.** ? (@.type() == "number" && (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308))'))
+    END
+$$;
+
 -- One refusal of admission, or NULL: the rule of Q7 in one place.
 CREATE OR REPLACE FUNCTION poolkeeper.refusal(
     _queue poolkeeper.queue, _caller poolkeeper.access, _type text, _tenant text, _payload jsonb,
@@ -23,9 +35,11 @@ AS $$
         WHEN NOT poolkeeper.may_see(_caller, (_queue).namespace || '/' || (_queue).name, _tenant) THEN 'role_not_allowed'
         WHEN (_queue).paused THEN 'queue_paused'
         WHEN cardinality((_queue).task_types) > 0 AND _type <> ALL ((_queue).task_types) THEN 'unknown_type'
-        WHEN octet_length(_payload::text) > (_queue).max_payload_bytes THEN 'payload_too_large'
+        WHEN octet_length(p.text) > (_queue).max_payload_bytes THEN 'payload_too_large'
+        WHEN poolkeeper.unreadable(_payload, p.text) THEN 'payload_invalid'
         WHEN _expires_at <= greatest(_run_at, _now) THEN 'max_age_passed'
     END
+    FROM (SELECT _payload::text AS text OFFSET 0) AS p
 $$;
 
 -- Takes the idempotency keys of the candidates, in order. A candidate whose key is known gets the first task (existing)

@@ -32,7 +32,7 @@ AS $$
             OR (_outcome IN ('returned', 'handed_back') AND (_lease).hand_backs < (_queue).max_hand_backs) AS give
     ), bound AS (
         SELECT b.give, CASE
-            WHEN _outcome = 'snoozed' AND (_lease).snoozes >= (_queue).max_snoozes THEN 'snoozes_exhausted'
+            WHEN _outcome = 'snoozed' AND (_lease).snoozes >= least((_queue).max_snoozes, 32766) THEN 'snoozes_exhausted'
             WHEN _outcome IN ('failed', 'expired', 'returned', 'handed_back') AND NOT b.give AND (_lease).spent >= _max_deliveries THEN 'deliveries_exhausted'
             WHEN _outcome = 'failed' AND _now - _run_at > (_queue).backoff_max_elapsed THEN 'failures_exhausted'
             WHEN _outcome IN ('failed', 'expired', 'handed_back', 'snoozed', 'returned') AND (_lease).expires_at <= _now THEN 'max_age'
