@@ -35,6 +35,7 @@ class Scene:
         self._stack = stack
         self._actors: dict[str, psycopg.Connection] = {}
         self.owner = stack.enter_context(database.connect())
+        self.owner.execute("SET jit = off")  # our own big looks are not worth compiling
         self.owner.execute(_MOVABLE_CLOCK)
 
     # actors
