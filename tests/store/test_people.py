@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from poolkeeper.codes import Code
+from poolkeeper.errors import Conflict
 from poolkeeper.store import calls, run
 from store.scene import Scene, await_blocked, meanwhile, seconds
 
@@ -292,3 +293,11 @@ def test_a_pause_is_a_version_of_the_policy(scene: Scene) -> None:
     row = scene.rows("SELECT spec, applied_by FROM poolkeeper.policy WHERE version = %s", before + 1)[0]
     assert row.spec == {"max_deliveries": 7, "paused": True}
     assert row.applied_by == "ann"
+
+
+def test_a_queue_that_a_task_queue_keeps_is_not_paused_behind_its_back(scene: Scene) -> None:
+    """O1: its operator would apply the resource again; the refusal says where to pause it instead."""
+    scene.ask("operator", calls.apply_policy("a-cluster", "a-uid", "team", "kept", {}, who="operator"))
+    with pytest.raises(Conflict, match=r"spec\.paused: true") as refused:
+        scene.ask("person", calls.pause("team/kept", True, who="ann"))
+    assert refused.value.code == "queue_owned"

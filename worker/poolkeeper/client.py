@@ -186,12 +186,28 @@ def _check_wishes(wishes: Mapping[str, Any], where: str) -> None:
     jsonsafe.plain(wishes.get("labels"), f"{where}labels")
 
 
+REMEDIES = {
+    Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue or by poolkeeper queue apply",
+    Code.QUEUE_PAUSED: "resume it, or submit again later",
+    Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
+    Code.UNKNOWN_TYPE: "add the type to the queue's taskTypes",
+    Code.MAX_AGE_PASSED: "give it a longer max_age",
+    Code.KEY_CONFLICT: "another payload needs another key",
+    Code.KEY_IN_FLIGHT: "submit it again with the same key",
+    Code.ROLE_NOT_ALLOWED: "ask for the tenant in this login's row of poolkeeper.access",
+}
+"""What to do about a refused submit."""
+
+
 def _accepted(queue: str, verdict: Verdict) -> Verdict:
     if verdict.code is None:
         return verdict
     bound = "" if verdict.limit is None else f", limit {verdict.limit}, present {verdict.current}"
+    remedy = f"; {REMEDIES[verdict.code]}" if verdict.code in REMEDIES else ""
     raise error(
-        verdict.code, f'queue "{queue}" refused the task: {verdict.code}{bound}', retry_after=verdict.retry_after
+        verdict.code,
+        f'queue "{queue}" refused the task: {verdict.code}{bound}{remedy}',
+        retry_after=verdict.retry_after,
     )
 
 

@@ -190,9 +190,17 @@ def apply_policy(
 
 
 def pause(queue: str, paused: bool, *, who: str) -> Call[int]:
-    """Pause or resume a queue; answers the new policy version. Raises NotFound where there is no such queue."""
+    """Pause or resume a queue outside Kubernetes; answers the new policy version.
+
+    Raises NotFound where there is no such queue, Conflict where a TaskQueue keeps it.
+    """
 
     def read(rows: list[Any]) -> int:
+        if rows[0].code == Code.QUEUE_OWNED:
+            raise error(
+                Code.QUEUE_OWNED,
+                f'queue "{queue}" is kept by a TaskQueue; set spec.paused: {str(paused).lower()} there',
+            )
         if rows[0].code is not None:
             raise error(Code(rows[0].code), f'queue "{queue}" is not there; apply it first')
         return int(rows[0].policy_version)

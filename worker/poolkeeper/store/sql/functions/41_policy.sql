@@ -71,7 +71,8 @@ CREATE OR REPLACE FUNCTION poolkeeper.seconds(_spec jsonb, _key text, _default d
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT make_interval(secs => coalesce((_spec ->> _key)::double precision, _default)) $$;
 
--- Pause and resume by people outside Kubernetes: a new version of the same policy.
+-- Pause and resume by people outside Kubernetes: a new version of the same policy. A TaskQueue's is refused
+-- (queue_owned): its operator would apply the resource again and undo it.
 CREATE OR REPLACE FUNCTION poolkeeper.pause_queue(_queue text, _paused boolean, _who text) RETURNS TABLE (code text, policy_version integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -86,6 +87,10 @@ BEGIN
     WHERE q.namespace || '/' || q.name = poolkeeper.queue_path(_queue);
     IF NOT FOUND OR NOT poolkeeper.may_see(poolkeeper.caller(), poolkeeper.queue_path(_queue), NULL) THEN
         RETURN QUERY SELECT 'unknown_queue', NULL::integer;
+        RETURN;
+    END IF;
+    IF _found.cluster <> 'local' THEN
+        RETURN QUERY SELECT 'queue_owned', NULL::integer;
         RETURN;
     END IF;
     RETURN QUERY SELECT a.code, a.policy_version FROM poolkeeper.apply_policy(
