@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
+from psycopg import sql
 from psycopg.rows import namedtuple_row
 
 from fixtures.postgres import Database
@@ -52,11 +53,21 @@ class Scene:
 
     def connect(self, kind: str, *, autocommit: bool = True) -> psycopg.Connection:
         """A new connection of a login that is a member of one group role and may see everything, unless said otherwise."""
-        fresh = kind not in self.database._logins
+        if kind in KINDS and kind not in self.database._logins:
+            self._make_login(kind)
         dsn = self.database.dsn_as(kind)
-        if fresh and kind in KINDS:
-            self.allow(self.database.login(kind))
         return self._stack.enter_context(connect(dsn, autocommit=autocommit))
+
+    def _make_login(self, kind: str) -> None:
+        """The same login as the database's own, on the connection that is open anyway: connecting is what costs here."""
+        login = f"{self.database.name}_{kind}"
+        self.owner.execute(
+            sql.SQL("CREATE ROLE {login} LOGIN PASSWORD 'test'; GRANT {group} TO {login}").format(
+                login=sql.Identifier(login), group=sql.Identifier(f"poolkeeper_{kind}")
+            )
+        )
+        self.database._logins[kind] = login
+        self.allow(login)
 
     def actor(self, kind: str) -> psycopg.Connection:
         """The connection of a kind of login, kept for the test."""
