@@ -1,7 +1,7 @@
 """The stage of every store test, and the invariants that hold at its end."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,11 +21,20 @@ def broken_invariants(conn: psycopg.Connection) -> dict[str, list[tuple[object, 
     return {name: rows for name, rows in found.items() if rows}
 
 
+@pytest.fixture(scope="session")
+def stage(pg_template: Callable[[], Database]) -> Iterator[Database]:
+    """The database of all scenes: emptied for each, since a clone and its logins cost more than most tests."""
+    made = pg_template()
+    yield made
+    made.drop()
+
+
 @pytest.fixture
-def bare_scene(database: Database) -> Iterator[Scene]:
+def bare_scene(stage: Database) -> Iterator[Scene]:
     """A stage without a queue; at its end the invariants must hold."""
     with ExitStack() as stack:
-        scene = Scene(database, stack)
+        scene = Scene(stage, stack)
+        scene.clear()
         yield scene
         assert broken_invariants(scene.owner) == {}
 

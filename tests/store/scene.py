@@ -18,10 +18,16 @@ from fixtures.postgres import Database
 from poolkeeper.store import Call, Claimed, Session, Settle, SettleVerdict, TurnAnswer, Verdict, calls, connect, run
 
 T = TypeVar("T")
+_KEPT = ("instance", "code", "reason", "migration", "functions", "clock_offset")
+_GROWING = """
+    SELECT format('TRUNCATE %%s RESTART IDENTITY', string_agg(c.oid::regclass::text, ', ')) FROM pg_class AS c
+    WHERE c.relnamespace = 'poolkeeper'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> ALL (%s)
+"""
 KINDS = ("submitter", "worker", "operator", "reader", "person")
 
 _MOVABLE_CLOCK = """
-    CREATE TABLE poolkeeper.clock_offset (by interval NOT NULL);
+    CREATE TABLE IF NOT EXISTS poolkeeper.clock_offset (by interval NOT NULL);
+    TRUNCATE poolkeeper.clock_offset;
     INSERT INTO poolkeeper.clock_offset VALUES ('0');
     CREATE OR REPLACE FUNCTION poolkeeper.clock() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
     AS 'SELECT clock_timestamp() + (SELECT o.by FROM poolkeeper.clock_offset AS o)';
@@ -38,6 +44,12 @@ class Scene:
         self.owner = stack.enter_context(database.connect())
         self.owner.execute("SET jit = off")  # our own big looks are not worth compiling
         self.owner.execute(_MOVABLE_CLOCK)
+
+    def clear(self) -> None:
+        """Take away what an earlier test left, apart from what the installation itself consists of."""
+        self.owner.execute(self.value(_GROWING, list(_KEPT)))
+        for kind in set(self.database._logins) & set(KINDS):
+            self.allow(self.database.login(kind))
 
     # actors
 

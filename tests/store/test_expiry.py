@@ -1,6 +1,7 @@
 """Leases end by silence alone: renewal, expiry, who sweeps (Q20, Q22, Q23)."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
@@ -196,3 +197,16 @@ def test_two_workers_back_from_a_long_silence_do_not_deadlock(scene: Scene) -> N
 def _settle_and_sweep(worker: Worker, held: list[Claimed]) -> None:
     for part in (held[:60], held[60:]):
         worker.turn([Settle(c.task_id, c.token, "succeeded") for c in part], want=1, sweep=True)
+
+
+def test_an_idle_worker_is_told_to_come_when_the_next_lease_can_expire(scene: Scene) -> None:
+    """Q22, F9: nobody has to be lucky in polling; and what a sweep moved is looked at again at once."""
+    scene.submit()
+    scene.worker().take()
+    idle = scene.worker()
+    scene.advance(13)
+    idle.renew()
+    assert timedelta(seconds=1) < idle.turn(want=1).come_again < timedelta(seconds=2.2)
+    scene.advance(2.1)
+    assert idle.turn(want=1, sweep=True).come_again < timedelta(seconds=0.1)
+    assert idle.turn(want=1).isolate
