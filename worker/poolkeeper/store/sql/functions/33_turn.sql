@@ -158,6 +158,7 @@ DECLARE
     _isolate boolean := false;
     _alone   boolean := false;
     _busy    boolean := false;
+    _moved   integer := 0;
 BEGIN
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_read_committed();
@@ -210,7 +211,7 @@ BEGIN
     END IF;
     -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
     IF _sweep THEN
-        PERFORM poolkeeper.sweep_page(100);
+        _moved := poolkeeper.sweep_page(100);
         _now := poolkeeper.clock();
     ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= _now) THEN
         PERFORM poolkeeper.sweep_due(100, _now);
@@ -238,5 +239,5 @@ BEGIN
 
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _alone,
-                           'come_again', CASE WHEN _busy THEN 0.05 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
+                           'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
 END $$;

@@ -25,6 +25,20 @@ BEGIN
     RETURN _n;
 END $$;
 
+-- The sessions that hold anything, each at the cost of one probe, whatever it holds. Index: lease_session.
+CREATE OR REPLACE FUNCTION poolkeeper.holders() RETURNS TABLE (id uuid, renewed_at timestamptz)
+LANGUAGE sql STABLE
+AS $$
+    WITH RECURSIVE holder AS (
+        (SELECT l.session_id AS id FROM poolkeeper.lease AS l ORDER BY l.session_id LIMIT 1)
+        UNION ALL
+        SELECT n.id FROM holder AS h CROSS JOIN LATERAL (
+            SELECT l.session_id AS id FROM poolkeeper.lease AS l WHERE l.session_id > h.id ORDER BY l.session_id LIMIT 1) AS n
+    )
+    SELECT s.id, s.renewed_at FROM holder AS h
+    CROSS JOIN LATERAL (SELECT k.id, k.renewed_at FROM poolkeeper.session AS k WHERE k.id = h.id OFFSET 0) AS s
+$$;
+
 -- Arrows: running -> ready (suspect) | dead | canceled; leased -> ready. Only leases of sessions that were silent for
 -- longer than the queue's visibility timeout, by the database's clock. Live leases are not looked at. Index: lease_session.
 CREATE OR REPLACE FUNCTION poolkeeper.sweep_leases(_most integer, _now timestamptz) RETURNS integer
@@ -34,15 +48,9 @@ DECLARE
     _n integer;
 BEGIN
     SELECT count(*) INTO _n FROM poolkeeper.end_deliveries(ARRAY(
-        WITH RECURSIVE holder AS (  -- the sessions that hold anything, each at the cost of one probe
-            (SELECT l.session_id AS id FROM poolkeeper.lease AS l ORDER BY l.session_id LIMIT 1)
-            UNION ALL
-            SELECT n.id FROM holder AS h CROSS JOIN LATERAL (
-                SELECT l.session_id AS id FROM poolkeeper.lease AS l WHERE l.session_id > h.id ORDER BY l.session_id LIMIT 1) AS n
-        ), silent AS MATERIALIZED (
-            SELECT s.id, s.renewed_at FROM holder AS h
-            CROSS JOIN LATERAL (SELECT k.id, k.renewed_at FROM poolkeeper.session AS k WHERE k.id = h.id OFFSET 0) AS s
-            WHERE poolkeeper.lease_until(s.renewed_at, (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q), NULL) <= _now
+        WITH silent AS MATERIALIZED (
+            SELECT h.id, h.renewed_at FROM poolkeeper.holders() AS h
+            WHERE poolkeeper.lease_until(h.renewed_at, (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q), NULL) <= _now
         )
         SELECT ROW(x.task_id, x.token_hash, x.outcome, 'lease_expired', NULL, NULL, NULL, NULL)::poolkeeper.ending
         FROM silent AS s CROSS JOIN LATERAL (
@@ -116,8 +124,8 @@ BEGIN
     RETURN poolkeeper.sweep_page(least(greatest(_most, 1), 10000));
 END $$;
 
--- When an idle session should come again at the latest: at the next due task of its queues, or when a lease may have
--- expired, else after 5 s (1 s where the policy says poll instead of notify).
+-- When an idle session should come again at the latest: at the next due task of its queues, or just after the first
+-- moment at which a lease can expire, else after 5 s (1 s where the policy says poll instead of notify).
 CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _now timestamptz) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
@@ -126,6 +134,9 @@ AS $$
         (SELECT extract(epoch FROM min(d.due_at) - _now)::double precision
          FROM unnest((_session).queue_ids) AS u (id)
          CROSS JOIN LATERAL (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = u.id ORDER BY k.due_at LIMIT 1) AS d),
+        (SELECT extract(epoch FROM min(poolkeeper.lease_until(h.renewed_at, t.least, NULL)) - _now)::double precision + 0.05
+         FROM (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q) AS t CROSS JOIN poolkeeper.holders() AS h
+         WHERE poolkeeper.lease_until(h.renewed_at, t.least, NULL) > _now),
         (SELECT extract(epoch FROM min(q.visibility_timeout))::double precision / 4 FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids))
     ))
 $$;
