@@ -5,6 +5,7 @@ entries nor the blocks that a turn visits follow what else lies there. (Plans as
 every server ships, and would not show what a plan really visited.)
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -37,7 +38,13 @@ class Touched:
         self._before = self._now()
 
     def _now(self) -> dict[str, tuple[int, int, int]]:
-        for conn in (*self._conns, *self._scene._actors.values()):
+        ours = (*self._conns, *self._scene._actors.values(), self._scene.owner)
+        pids = [conn.info.backend_pid for conn in ours]
+        strangers = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> ALL (%s)"
+        end = time.monotonic() + 2  # the last test's sessions report when they go; one that holds a snapshot stays
+        while time.monotonic() < end and self._scene.rows(strangers, pids):
+            time.sleep(0.05)
+        for conn in ours:
             conn.execute("SELECT pg_stat_force_next_flush()")
             conn.execute("SELECT 1")  # reports when it is idle again, before it answers this
         return {r.name: (r.scans, r.entries, r.blocks) for r in self._scene.rows(_COUNTED)}
