@@ -11,7 +11,7 @@ from poolkeeper_operator.observe.signals import Backlog, _of_queue
 OLD = timedelta(seconds=40)
 QUEUE: dict[str, Any] = {
     "queue_id": 1, "namespace": "a", "name": "q", "policy_version": 1, "paused": False, "concurrency_max": None, "ready": 50,
-    "scheduled": 0, "leased": 0, "running": 6, "waiting": 0, "dead": 2, "dead_recent": 0, "oldest_runnable": OLD,
+    "scheduled": 0, "leased": 0, "running": 6, "waiting": 0, "dead": 2, "dead_recent": 0, "dead_unannounced": False, "oldest_runnable": OLD,
     "next_due": None, "lease_expiries": 0, "suspects": 3,
     "types": [TypeStats(type="a.b", ready=20, oldest=timedelta(seconds=5)), TypeStats(type="c", ready=27, oldest=OLD)],
 }  # fmt: skip

@@ -4,12 +4,15 @@ Guarantees: a condition keeps its `lastTransitionTime` while its status is the s
 cut on a character boundary; ages in coarse buckets, so that an unchanged situation is an unchanged status.
 """
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 MESSAGE_BYTES = 1024
+JOINER = "\u200d"  # between emoji that show as one
+MOST_JOINED = 32  # characters that show as one, as far as a cut looks
 BUCKETS = (0, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)  # seconds
 
 
@@ -51,11 +54,23 @@ def stamp(moment: datetime) -> str:
 
 
 def cut(text: str, limit: int = MESSAGE_BYTES) -> str:
-    """The text, or as many of its characters as fit into `limit` bytes with an ellipsis at the end."""
+    """The text, or as much of it as fits into `limit` bytes with an ellipsis at the end; no character as shown is cut in two."""
     raw = text.encode()
     if len(raw) <= limit:
         return text
-    return raw[: limit - len("…".encode())].decode(errors="ignore") + "…"
+    end = fits = len(raw[: limit - len("…".encode())].decode(errors="ignore"))
+    while end > 0 and (text[end - 1] == JOINER or _joins(text[end])):
+        end -= 1
+        if fits - end > MOST_JOINED:  # no writing: marks without end
+            end = fits
+            break
+    return text[:end] + "…"
+
+
+def _joins(character: str) -> bool:
+    """Whether it shows as a part of the one before it: a mark, a joiner, a skin tone."""
+    tone = "\U0001f3fb" <= character <= "\U0001f3ff"
+    return tone or character == JOINER or unicodedata.category(character) in {"Mn", "Mc", "Me"}
 
 
 def coarse(age: timedelta | None) -> str | None:

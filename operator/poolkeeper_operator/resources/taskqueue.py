@@ -4,6 +4,7 @@ Guarantees: its spec is `poolkeeper.policy.QueuePolicy` with a database and narr
 Kubernetes.
 """
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +12,14 @@ from pydantic import Field
 from poolkeeper.durations import Between, Duration, parse_duration
 from poolkeeper.policy import QueuePolicy
 from poolkeeper_operator.resources.parts import IMMUTABLE, Conditions, NameRef, StatusModel
+
+
+class DeletionPolicy(StrEnum):
+    """What becomes of the tasks when the TaskQueue is deleted."""
+
+    RETAIN = "Retain"
+    REFUSE = "Refuse"
+    PURGE = "Purge"
 
 
 class TaskQueueSpec(QueuePolicy):
@@ -22,6 +31,11 @@ class TaskQueueSpec(QueuePolicy):
     visibility_timeout: Annotated[Duration, Between("5s", "1h")] = Field(
         parse_duration("15s"),
         description="Length of a lease. A worker that has not renewed for this long is taken for dead and its tasks are given to others.",
+    )
+    deletion_policy: DeletionPolicy = Field(
+        DeletionPolicy.RETAIN,
+        description="Retain: the tasks stay in the database, and a TaskQueue of this name in this namespace finds them again. "
+        "Purge: deletion waits until they are removed. Refuse: the TaskQueue cannot be deleted, by the chart's admission policy.",
     )
 
 

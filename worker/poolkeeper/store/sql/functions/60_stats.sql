@@ -35,6 +35,7 @@ AS $$
         'leased', (SELECT l.leased FROM leases AS l), 'running', (SELECT l.running - l.expired FROM leases AS l),
         'dead', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id LIMIT 100000) AS x),
         'dead_recent', (SELECT count(*) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '1 minute'),
+        'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
         'suspects', (SELECT u.n FROM suspects AS u),
         'oldest_runnable', extract(epoch FROM _now - least((SELECT min(s.head_ready_at) FROM sized AS s), (SELECT o.since FROM overdue AS o),
                                                            (SELECT u.since FROM suspects AS u), (SELECT l.expired_since FROM leases AS l))),

@@ -1,5 +1,6 @@
 -- Partitions of the history: made ahead, one a month, bounded by the time in the task ids (contract 8). The default
--- partition takes what comes when nobody made one; a month that it already holds rows of is left to it.
+-- partition takes what comes when nobody made one; a month that it already holds rows of is left to it. Also removes what
+-- late transactions left in queues that were purged. Answers how many partitions were made.
 
 CREATE OR REPLACE FUNCTION poolkeeper.maintain() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
@@ -28,5 +29,6 @@ BEGIN
             _made := _made + 1;
         END LOOP;
     END LOOP;
+    PERFORM poolkeeper.forget_strays(1000);
     RETURN _made;
 END $$;
