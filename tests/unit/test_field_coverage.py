@@ -53,6 +53,7 @@ COVERED = {
     "TaskQueue.checkpoint.maxPerSecond": "tests/worker/test_checkpoint_rate.py::test_the_policys_rate_bounds_the_checkpoints",
     "TaskQueue.deadLetter.owner": "tests/operator/test_deadletters.py::test_a_queue_without_an_owner_is_not_ready",
     "TaskQueue.deadLetter.runbookURL": POLICY + "test_dead_letter_owner_and_runbook",
+    "TaskQueue.deletionPolicy": "tests/operator/test_deletion.py::test_the_policy_decides_what_becomes_of_the_tasks",
     "TaskQueue.paused": POLICY + "test_paused",
     "WorkerPool.queues[].name": CHILDREN,
     "WorkerPool.taskTypes[]": CHILDREN,

@@ -13,6 +13,9 @@ Secrets: `get` by name only, never list or watch.
   resources: [workerpools]
   verbs: [patch]
 - apiGroups: [poolkeeper.dev]
+  resources: [taskqueues]
+  verbs: [patch]
+- apiGroups: [poolkeeper.dev]
   resources: [workerpools/finalizers]
   verbs: [update]
 - apiGroups: [apps]
@@ -38,11 +41,16 @@ Secrets: `get` by name only, never list or watch.
   verbs: [get]
 {{- end }}
 
-{{/* What is cluster-wide even when the operator keeps single namespaces: who the cluster is, which schemas it has. */}}
+{{/* What is cluster-wide even when the operator keeps single namespaces: who the cluster is, which schemas and
+admission policies of ours it has. */}}
 {{- define "poolkeeper.clusterRules" -}}
 - apiGroups: [""]
   resources: [namespaces]
   resourceNames: [kube-system]
+  verbs: [get]
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [validatingadmissionpolicies, validatingadmissionpolicybindings]
+  resourceNames: [taskqueue-deletion.poolkeeper.dev]
   verbs: [get]
 - apiGroups: [apiextensions.k8s.io]
   resources: [customresourcedefinitions]
