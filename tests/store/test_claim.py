@@ -39,11 +39,11 @@ def test_queues_take_turns_in_coming_first(scene: Scene) -> None:
 
 def test_a_claim_is_the_start(scene: Scene) -> None:
     """Contract 21: claimed for a free slot, the task is running, durable in the same commit."""
-    task_id = scene.submit(payload={"x": 1}, labels={"l": 1}, traceparent="00-t")
+    task_id = scene.submit(payload={"x": 1}, labels={"l": "1"}, traceparent="00-t")
     delivery = scene.worker().take()
     assert scene.state(task_id) == "running"
     assert (delivery.task_id, delivery.delivery, delivery.payload) == (task_id, 1, {"x": 1})
-    assert (delivery.labels, delivery.traceparent, delivery.queue) == ({"l": 1}, "00-t", "default/q")
+    assert (delivery.labels, delivery.traceparent, delivery.queue) == ({"l": "1"}, "00-t", "default/q")
     assert (delivery.deliveries_spent, delivery.failures, delivery.suspect) == (1, 0, False)
 
 

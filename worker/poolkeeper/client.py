@@ -57,7 +57,7 @@ class Client:
 
     def submit(self, queue: str, type: str, payload: Any = None, **wishes: Unpack[Wishes]) -> Verdict:  # noqa: A002
         """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
-        return _accepted(queue, self._run(_submit(queue, type, payload, wishes)))
+        return _accepted(queue, {**wishes, "type": type}, self._run(_submit(queue, type, payload, wishes)))
 
     def submit_many(self, queue: str, tasks: Sequence[Task]) -> list[Verdict]:
         """Submit tasks in one round trip; returns their verdicts in order, raises for none of them."""
@@ -103,7 +103,7 @@ class AsyncClient:
 
     async def submit(self, queue: str, type: str, payload: Any = None, **wishes: Unpack[Wishes]) -> Verdict:  # noqa: A002
         """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
-        return _accepted(queue, await self._run(_submit(queue, type, payload, wishes)))
+        return _accepted(queue, {**wishes, "type": type}, await self._run(_submit(queue, type, payload, wishes)))
 
     async def submit_many(self, queue: str, tasks: Sequence[Task]) -> list[Verdict]:
         """Submit tasks in one round trip; returns their verdicts in order, raises for none of them."""
@@ -164,7 +164,7 @@ def _one_of(connection: Any, dsn: str | None) -> str | None:
 
 
 def _submit(queue: str, type: str, payload: Any, wishes: Wishes) -> Call[Verdict]:  # noqa: A002
-    _check_wishes(wishes, "")
+    _check_wishes({**wishes, "type": type}, "")
     return calls.submit(queue, type, jsonsafe.plain(payload), **wishes)
 
 
@@ -177,6 +177,15 @@ def _submit_many(queue: str, tasks: Sequence[Task]) -> Call[list[Verdict]]:
 
 
 def _check_wishes(wishes: Mapping[str, Any], where: str) -> None:
+    for name, code in _TEXTS.items():
+        text = wishes.get(name)
+        reason = jsonsafe.text_fault(text) if isinstance(text, str) else None
+        if reason is not None:
+            raise error(code, f"{where}{name} {ascii(text)[:80]} {reason}")
+    for name in ("priority", "max_deliveries"):
+        found = jsonsafe.find_fault(wishes.get(name))
+        if found is not None:
+            raise Refused(Code.OPTION_INVALID, f"{where}{name} {found[1]}")
     moment = wishes.get("run_at")
     if isinstance(moment, datetime) and moment.tzinfo is None:
         raise Refused(
@@ -186,10 +195,24 @@ def _check_wishes(wishes: Mapping[str, Any], where: str) -> None:
     jsonsafe.plain(wishes.get("labels"), f"{where}labels")
 
 
+_TEXTS = {
+    "type": Code.TYPE_INVALID,
+    "tenant": Code.TENANT_INVALID,
+    "key": Code.KEY_INVALID,
+    "traceparent": Code.OPTION_INVALID,
+}
+"""Wishes that are texts, and the code of one that is none for Postgres; what is in them else is for the store to judge."""
+
 REMEDIES = {
     Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue or by poolkeeper queue apply",
     Code.QUEUE_PAUSED: "resume it, or submit again later",
     Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
+    Code.PAYLOAD_INVALID: "nest less deeply and send large numbers as text",
+    Code.TYPE_INVALID: "a type is words of a-z, 0-9 and _ joined by dots, at most 100 characters",
+    Code.TENANT_INVALID: "a tenant is 1 to 200 printable characters",
+    Code.KEY_INVALID: "a key is 1 to 200 printable characters",
+    Code.LABELS_INVALID: "labels are texts by name, at most 4096 bytes as JSON",
+    Code.OPTION_INVALID: "max_deliveries is at least 1, run_at within 100 years, a duration a finite number of seconds",
     Code.UNKNOWN_TYPE: "add the type to the queue's taskTypes",
     Code.MAX_AGE_PASSED: "give it a longer max_age",
     Code.KEY_CONFLICT: "another payload needs another key",
@@ -199,14 +222,29 @@ REMEDIES = {
 """What to do about a refused submit."""
 
 
-def _accepted(queue: str, verdict: Verdict) -> Verdict:
+_NAMED = {
+    Code.TYPE_INVALID: "type",
+    Code.UNKNOWN_TYPE: "type",
+    Code.TENANT_INVALID: "tenant",
+    Code.ROLE_NOT_ALLOWED: "tenant",
+    Code.KEY_INVALID: "key",
+    Code.KEY_CONFLICT: "key",
+    Code.KEY_IN_FLIGHT: "key",
+    Code.LABELS_INVALID: "labels",
+}
+"""The wish that a refusal is about."""
+
+
+def _accepted(queue: str, wishes: Mapping[str, Any], verdict: Verdict) -> Verdict:
     if verdict.code is None:
         return verdict
+    named = _NAMED.get(verdict.code)
+    about = "the task" if named is None else f"{named} {ascii(wishes.get(named))[:80]}"
     bound = "" if verdict.limit is None else f", limit {verdict.limit}, present {verdict.current}"
     remedy = f"; {REMEDIES[verdict.code]}" if verdict.code in REMEDIES else ""
     raise error(
         verdict.code,
-        f'queue "{queue}" refused the task: {verdict.code}{bound}{remedy}',
+        f'queue "{queue}" refused {about}: {verdict.code}{bound}{remedy}',
         retry_after=verdict.retry_after,
     )
 

@@ -5,6 +5,7 @@ naming the path of the offending value. Cycles and nesting bombs end at `MAX_DEP
 Does not bound the size: that is the policy of the queue, and the store's refusal.
 """
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,24 @@ def find_fault(value: Any) -> tuple[str, str] | None:
         return None
     steps, reason = found
     return "$" + "".join(reversed(steps)), reason
+
+
+def text_fault(text: str) -> str | None:
+    """Return why a text cannot be sent to Postgres at all, None when it can."""
+    return _string_fault(text)
+
+
+def parse(text: str, what: str = "payload") -> Any:
+    """Return the value of a JSON text; raises ValueError where it is no JSON, Refused where nothing could hold it."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        reason = f"is nested deeper than {MAX_DEPTH} levels; flatten it"
+    except ValueError:  # an integer of more digits than Python converts
+        reason = "holds an integer beyond what a double can hold, other readers would see infinity; send it as text"
+    raise _refusal(what, "$", reason)
 
 
 def _dump(value: Any, what: str) -> Any:

@@ -180,7 +180,7 @@ class QueuePolicy(PolicyModel):
         description="Times that a task may be handed back by draining workers before that costs a delivery.",
     )
     max_snoozes: int = Field(
-        100, ge=1, le=1_000_000, description="Times that a task may put itself off before it becomes a dead letter."
+        100, ge=1, le=32_766, description="Times that a task may put itself off before it becomes a dead letter."
     )
     task_types: tuple[TaskType, ...] = Field(
         (),

@@ -13,6 +13,8 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from poolkeeper.codes import Code
+from poolkeeper.errors import error
+from poolkeeper.jsonsafe import text_fault
 from poolkeeper.store.connection import translated
 from poolkeeper.store.statements import statements
 
@@ -36,6 +38,7 @@ class Call(Generic[T]):
 
 def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
     """Execute on a sync connection; raises the errors of ``poolkeeper.errors``."""
+    _check_texts(call)
     with translated():
         cursor = conn.cursor(row_factory=namedtuple_row)
         cursor.execute(call.sql, call.params)
@@ -45,11 +48,21 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
 
 async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     """Execute on an async connection; raises the errors of ``poolkeeper.errors``."""
+    _check_texts(call)
     with translated():
         cursor = conn.cursor(row_factory=namedtuple_row)
         await cursor.execute(call.sql, call.params)
         rows = await cursor.fetchall() if cursor.description else []
     return call.read(rows)
+
+
+def _check_texts(call: Call[Any]) -> None:
+    """Refuse what no statement could carry, before anything is sent; the driver would raise errors of its own."""
+    for name, param in call.params.items():
+        for text in (param,) if isinstance(param, str) else param if isinstance(param, list | tuple) else ():
+            reason = text_fault(text) if isinstance(text, str) else None
+            if reason is not None:
+                raise error(Code.OPTION_INVALID, f"{name} {ascii(text)[:80]} {reason}")
 
 
 def one(kind: Callable[..., T]) -> Callable[[list[Row]], T]:

@@ -1,10 +1,13 @@
 """Connections with the settings that the guarantees need, and database errors as ours.
 
 Every connection is named, notices a dead peer within seconds (keepalives, TCP user time-out) and never waits for a
-connect longer than ``connect_timeout``. Nothing here retries: callers decide.
+connect longer than ``connect_timeout``. An error says which database it is about and never holds a password: a DSN
+whose parts cannot be told apart is refused before anything quotes it (C58). Nothing here retries: callers decide.
 """
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import PoolkeeperError, error
+from poolkeeper.redact import bounded, redact
 
 _SETTINGS: dict[str, str] = {
     "connect_timeout": "10",
@@ -23,6 +27,36 @@ _SETTINGS: dict[str, str] = {
     "tcp_user_timeout": "20000",
 }
 
+EXPECTED = "write postgresql://user:password@host:5432/database, or key=value pairs"
+ENCODE = (
+    "in a URL the characters of a password other than letters, digits and -._~ are written as %XX, such as %40 for @"
+)
+HIGHEST_PORT = 65535
+
+
+def parse_dsn(dsn: str) -> dict[str, Any]:
+    """Return the parts of a DSN; raises ValueError with what is wrong, of which no part is quoted."""
+    try:
+        given = conninfo_to_dict(dsn.strip())
+    except (psycopg.ProgrammingError, UnicodeError):
+        given = {}
+    hosts, ports = str(given.get("host") or ""), str(given.get("port") or "")
+    if not given:
+        problem = f"cannot be parsed; {ENCODE if '://' in dsn else EXPECTED}"
+    elif "\x00" in dsn or any("\n" in str(part) for part in given.values()):  # libpq would end at the NUL
+        problem = f"holds more than one line; {EXPECTED}"
+    elif "@" in hosts or ("://" in dsn and "@" in str(given.get("dbname") or "")):
+        problem = f"has an @ outside of its place; {ENCODE}"
+    elif any(port and not _is_port(port) for port in ports.split(",")):
+        problem = f"has a port that is no number from 1 to {HIGHEST_PORT}; {ENCODE if '://' in dsn else EXPECTED}"
+    else:
+        return given
+    raise ValueError(problem)
+
+
+def _is_port(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,5}", text) is not None and 1 <= int(text) <= HIGHEST_PORT
+
 
 def conninfo(dsn: str, *, name: str, **settings: object) -> str:
     """DSN with our settings below the user's own.
@@ -32,37 +66,36 @@ def conninfo(dsn: str, *, name: str, **settings: object) -> str:
     Misconfigured
         ``dsn_invalid``; the text of the DSN is not repeated, it may hold a password.
     """
+    return make_conninfo(**_parameters(dsn, name, settings))
+
+
+def _parameters(dsn: str, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
+    problem = ""
     try:
-        given = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as cause:
-        raise error(
-            Code.DSN_INVALID, "the DSN cannot be parsed; write postgresql://user:password@host:5432/database"
-        ) from cause
-    merged: dict[str, Any] = {
-        **_SETTINGS,
-        "application_name": name,
-        **{k: str(v) for k, v in settings.items()},
-        **given,
-    }
-    return make_conninfo(**merged)
+        given = parse_dsn(dsn)
+    except ValueError as cause:
+        problem = str(cause)
+    if problem:  # raised out here: no traceback shows libpq's own words, which quote the DSN
+        raise error(Code.DSN_INVALID, f"the DSN {problem}")
+    return {**_SETTINGS, "application_name": name, **{k: str(v) for k, v in settings.items()}, **given}
 
 
 def connect(
     dsn: str, *, autocommit: bool = True, name: str = "poolkeeper", **settings: object
 ) -> psycopg.Connection[Any]:
     """Open a connection for ``run``; raises Unavailable or Misconfigured."""
-    text = conninfo(dsn, name=name, **settings)
-    with translated():
-        return psycopg.connect(text, autocommit=autocommit)
+    given = _parameters(dsn, name, settings)
+    with _connecting(given):
+        return psycopg.connect(make_conninfo(**given), autocommit=autocommit)
 
 
 async def aconnect(
     dsn: str, *, autocommit: bool = True, name: str = "poolkeeper", **settings: object
 ) -> psycopg.AsyncConnection[Any]:
     """Open a connection for ``arun``; raises Unavailable or Misconfigured."""
-    text = conninfo(dsn, name=name, **settings)
-    with translated():
-        return await psycopg.AsyncConnection.connect(text, autocommit=autocommit)
+    given = _parameters(dsn, name, settings)
+    with _connecting(given):
+        return await psycopg.AsyncConnection.connect(make_conninfo(**given), autocommit=autocommit)
 
 
 @contextmanager
@@ -77,17 +110,52 @@ def translated() -> Iterator[None]:
         raise ours from cause
 
 
+@contextmanager
+def _connecting(given: Mapping[str, Any]) -> Iterator[None]:
+    """The same while a connection is made: whatever it is, the DSN or the server is at fault, and the line says which."""
+    try:
+        yield
+    except psycopg.Error as cause:
+        ours = translate(cause) or _without_state(str(cause))
+        raise error(ours.code, f"{_place(given)}: {ours}") from cause
+    except UnicodeError as cause:
+        raise error(Code.DSN_INVALID, f"{_place(given)}: no name of a host can be that; check the DSN") from cause
+
+
+def _place(given: Mapping[str, Any]) -> str:
+    hosts = str(given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "a local socket").split(",")
+    ports = str(given.get("port") or os.environ.get("PGPORT") or "5432").split(",")
+    ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+    at = ", ".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
+    named = given.get("dbname") or given.get("user")
+    return bounded(f'database "{named}" at {at}' if named else f"database at {at}", 300)
+
+
+_REFUSED = "the database refused the login; check user and password in the DSN or its Secret"
+_NOT_THERE = "there is no such database; correct the DSN or create it"
+_FULL = "the database takes no more connections; raise its limit or end some"
+_RIGHT = "this login lacks the right; join it to a poolkeeper_* role"
+_BUSY = "the database cannot serve the call now; try again"
+
 _BY_STATE: dict[str, tuple[Code, str]] = {
     "PK403": (Code.ROLE_NOT_ALLOWED, "this login may not do that"),
-    "42501": (Code.ROLE_NOT_ALLOWED, "this login lacks the right; join it to a poolkeeper_* role"),
+    "PK409": (Code.NOT_LEADING, "another operator leads"),
+    "42501": (Code.ROLE_NOT_ALLOWED, _RIGHT),
     "25006": (Code.DATABASE_READ_ONLY, "the database is read-only (a standby?); point the DSN at the primary"),
-    "53300": (Code.CONNECTIONS_EXHAUSTED, "the database takes no more connections"),
+    "53300": (Code.CONNECTIONS_EXHAUSTED, _FULL),
+    "53100": (Code.DATABASE_BUSY, "the database has no space left; make room on its disk"),
+    "53200": (Code.DATABASE_BUSY, _BUSY),
+    "53400": (Code.DATABASE_BUSY, _BUSY),
+    "55P03": (Code.DATABASE_BUSY, "another session holds a lock for too long; try again"),
+    "57014": (Code.DATABASE_BUSY, _BUSY),
+    "40001": (Code.DATABASE_BUSY, _BUSY),
+    "40P01": (Code.DATABASE_BUSY, _BUSY),
     "3F000": (Code.SCHEMA_TOO_OLD, "schema poolkeeper is not there; run: poolkeeper migrate --apply"),
     "42P01": (Code.SCHEMA_TOO_OLD, "a table of the schema is not there; run: poolkeeper migrate --apply"),
     "42883": (Code.SCHEMA_TOO_OLD, "a function of the schema is not there; run: poolkeeper migrate --apply"),
-    "28P01": (Code.DSN_INVALID, "the database refused the password; check the Secret or the DSN"),
-    "28000": (Code.DSN_INVALID, "the database refused the login; check the Secret or the DSN"),
-    "3D000": (Code.DSN_INVALID, "there is no such database; check the DSN"),
+    "28P01": (Code.LOGIN_REFUSED, _REFUSED),
+    "28000": (Code.LOGIN_REFUSED, _REFUSED),
+    "3D000": (Code.DSN_INVALID, _NOT_THERE),
 }
 
 
@@ -100,22 +168,32 @@ def translate(cause: psycopg.Error) -> PoolkeeperError | None:
         return error(code, f"{text}: {hint}" if hint else text)
     if state is None and isinstance(cause, psycopg.OperationalError):
         return _without_state(str(cause))
-    if state is not None and (state.startswith(("08", "57P")) or state == "53400"):
+    if state is not None and state.startswith(("08", "57P")):
         return error(Code.DATABASE_UNREACHABLE, f"the database went away: {cause}".strip())
     return None
 
 
+_TLS = "TLS cannot be set up as the DSN says; mend sslmode, sslrootcert or the certificates"
+_PARTS = f"a part of the DSN has a value that cannot be; {EXPECTED}"
+_BY_WORDS: tuple[tuple[str, Code, str], ...] = (  # of libpq and the server, in English; others mean unreachable
+    (r"too many connections for|too many clients|connection slots are reserved", Code.CONNECTIONS_EXHAUSTED, _FULL),
+    (r"authentication failed|no pg_hba\.conf entry|no password supplied", Code.LOGIN_REFUSED, _REFUSED),
+    (r'role ".*" (does not exist|is not permitted to log in)', Code.LOGIN_REFUSED, _REFUSED),
+    (r'database ".*" does not exist', Code.DSN_INVALID, _NOT_THERE),
+    (r"permission denied for database", Code.ROLE_NOT_ALLOWED, "this login may not connect; GRANT CONNECT"),
+    (r"root certificate|certificate verify failed|does not support SSL|does not match host name", Code.DSN_INVALID, _TLS),
+    (r"weak sslmode", Code.DSN_INVALID, _TLS),
+    (r"certificate file|private key file", Code.DSN_INVALID, _TLS),
+    (r"invalid \w+ value|invalid integer value|invalid port number|bad value for|could not match", Code.DSN_INVALID, _PARTS),
+)  # fmt: skip
+
+
 def _without_state(text: str) -> PoolkeeperError:
     """A connection that never came to be, or broke, carries no SQLSTATE; the server's own words tell why."""
-    for sign, state in (
-        ("password authentication failed", "28P01"),
-        ("no pg_hba.conf entry", "28000"),
-        ('role "', "28000"),
-        ('database "', "3D000"),
-        ("too many clients", "53300"),
-        ("remaining connection slots", "53300"),
-    ):
-        if sign in text and "FATAL" in text:
-            code, said = _BY_STATE[state]
-            return error(code, f"{said}: {text.strip().splitlines()[-1]}")
-    return error(Code.DATABASE_UNREACHABLE, f"the database cannot be reached: {' '.join(text.split())}")
+    said = bounded(redact(" ".join(text.split())), 500)
+    for words, code, told in _BY_WORDS:
+        if re.search(words, text):
+            return error(code, told if told is _PARTS else f"{told}: {said}")
+    return error(
+        Code.DATABASE_UNREACHABLE, f"it cannot be reached; check host and port, and that the server runs: {said}"
+    )

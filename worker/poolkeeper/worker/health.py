@@ -41,10 +41,11 @@ class Health:
         handler = type("Handler", (_Handler,), {"health": self})
         try:
             self._server = http.server.ThreadingHTTPServer((host, port), handler)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or "no host can be named so"
             raise Misconfigured(
                 Code.SETTING_INVALID,
-                f"POOLKEEPER_HTTP_ADDR {host}:{port} cannot be used: {error.strerror}; choose another port, or 0 for a free one",
+                f"POOLKEEPER_HTTP_ADDR {host[:80]}:{port} cannot be used: {why}; choose another port, or 0 for a free one",
             ) from error
         self._server.daemon_threads = True
         self.address = f"{self._server.server_address[0]!s}:{self._server.server_address[1]}"

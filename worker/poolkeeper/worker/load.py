@@ -38,7 +38,7 @@ def _import(name: str, module_name: str) -> Any:
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise _refusal(name, f"there is no module {error.name}; install it or run where it lies") from error
         raise _refusal(name, f"importing it failed: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _refusal(name, f"importing it failed: {type(error).__name__}: {error}") from error
 
 

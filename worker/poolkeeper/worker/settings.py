@@ -20,6 +20,13 @@ DEFAULT_GRACE = 30.0
 DEFAULT_MARGIN = 5.0
 DEFAULT_ADDRESS = "127.0.0.1:8080"
 
+LONGEST_POOL = 200
+LONGEST_GRACE = 604_800.0
+"""Seconds, a week: more than any cluster gives."""
+
+_LABEL = "[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_QUEUE = re.compile(f"{_LABEL}/{_LABEL}")
+
 Pooler = Literal["none", "transaction"]
 
 
@@ -39,17 +46,15 @@ class Dsn:
                 Code.DSN_MISSING,
                 f"{self._name()} is empty; write a DSN such as postgresql://user@host/database into it",
             )
-        from psycopg import ProgrammingError
-        from psycopg.conninfo import conninfo_to_dict
+        from poolkeeper.store.connection import parse_dsn
 
+        problem = ""
         try:
-            conninfo_to_dict(dsn)
-        except ProgrammingError as error:
-            # libpq quotes the text it could not read, which may hold the password
-            raise Misconfigured(
-                Code.DSN_INVALID,
-                f"{self._name()} holds no DSN; expected postgresql://user@host/database or key=value pairs",
-            ) from error
+            parse_dsn(dsn)
+        except ValueError as error:
+            problem = str(error)
+        if problem:
+            raise Misconfigured(Code.DSN_INVALID, f"{self._name()} {problem}")
         return dsn
 
     def _content(self) -> str:
@@ -57,11 +62,12 @@ class Dsn:
             return self.text or ""
         try:
             return self.file.read_text()
-        except OSError as error:
-            raise Misconfigured(
-                Code.DSN_MISSING,
-                f"{self._name()} cannot be read: {error.strerror}; mount the secret or correct the path",
-            ) from error
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        # raised out here: the traceback of a UnicodeError would show the content
+        raise Misconfigured(
+            Code.DSN_MISSING, f"{self._name()} cannot be read: {why}; mount the secret or correct the path"
+        )
 
     def _name(self) -> str:
         return self.variable if self.file is None else f'{self.variable} "{self.file}"'
@@ -69,7 +75,7 @@ class Dsn:
 
 def find_dsn(environ: Mapping[str, str], given: str | None = None, variable: str = "POOLKEEPER_DSN") -> Dsn:
     """Return the DSN that is configured: an option, else the file, else the variable; raises Misconfigured `dsn_missing`."""
-    if given:
+    if given is not None:
         return Dsn(text=given, variable="--dsn")
     if file := environ.get(f"{variable}_FILE"):
         return Dsn(file=Path(file), variable=f"{variable}_FILE")
@@ -128,7 +134,7 @@ def read_settings(
         pooler=_pooler(env.get("POOLKEEPER_POOLER") or "none"),
         task_types=_list(env, "POOLKEEPER_TASK_TYPES"),
         concurrency=concurrency or _count(env, "POOLKEEPER_CONCURRENCY", DEFAULT_CONCURRENCY),
-        pool=env.get("POOLKEEPER_POOL") or f"local/{socket.gethostname()}",
+        pool=_pool(env.get("POOLKEEPER_POOL") or f"local/{socket.gethostname()}"),
         build=env.get("POOLKEEPER_BUILD") or _package_version(),
         image=env.get("POOLKEEPER_IMAGE", ""),
         grace=grace,
@@ -163,7 +169,20 @@ def _queues(names: tuple[str, ...]) -> tuple[str, ...]:
         raise _refuse(
             "POOLKEEPER_QUEUES", 'is not set; it lists the queues to work off, such as "team-a/orders,team-a/mail"'
         )
-    return tuple(dict.fromkeys(name if "/" in name else f"default/{name}" for name in names))
+    paths = tuple(dict.fromkeys(name if "/" in name else f"default/{name}" for name in names))
+    for path in paths:
+        if not _QUEUE.fullmatch(path):
+            raise _refuse(
+                "POOLKEEPER_QUEUES",
+                f"names {path[:200]!a}; a queue is namespace/name, each of a-z, 0-9 and -, at most 63 characters",
+            )
+    return paths
+
+
+def _pool(name: str) -> str:
+    if not 1 <= len(name) <= LONGEST_POOL or not name.isprintable():
+        raise _refuse("POOLKEEPER_POOL", f"is {name[:LONGEST_POOL]!a}; expected namespace/name, at most 200 characters")
+    return name
 
 
 def _pooler(value: str) -> Pooler:
@@ -180,8 +199,8 @@ def _count(env: Mapping[str, str], variable: str, default: int) -> int:
     text = env.get(variable)
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 10_000:  # noqa: PLR2004
-        raise _refuse(variable, f'is "{text}"; expected a number from 1 to 10000')
+    if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= 10_000:  # noqa: PLR2004
+        raise _refuse(variable, f'is "{text[:80]}"; expected a number from 1 to 10000')
     return int(text)
 
 
@@ -189,15 +208,15 @@ def _seconds(env: Mapping[str, str], variable: str, default: float) -> float:
     text = env.get(variable)
     if not text:
         return default
-    if not re.fullmatch(r"\d+(\.\d+)?", text):
-        raise _refuse(variable, f'is "{text}"; expected seconds, such as 30')
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or float(text) > LONGEST_GRACE:
+        raise _refuse(variable, f'is "{text[:80]}"; expected seconds, such as 30, at most {LONGEST_GRACE:.0f}')
     return float(text)
 
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004
-        raise _refuse("POOLKEEPER_HTTP_ADDR", f'is "{text}"; expected host:port, such as 0.0.0.0:8080')
+    if not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:  # noqa: PLR2004
+        raise _refuse("POOLKEEPER_HTTP_ADDR", f'is "{text[:80]}"; expected host:port, such as 0.0.0.0:8080')
     return host.strip("[]") or "127.0.0.1", int(port)
 
 

@@ -24,6 +24,32 @@ AS $$
     END
 $$;
 
+-- Tenants and keys (contract 10): 1 to 200 characters, compared as bytes, none of which breaks a line, hides itself or turns
+-- the direction of the text around it: no log, table or metric can be forged by a name.
+CREATE OR REPLACE FUNCTION poolkeeper.printable(_text text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT length(_text) BETWEEN 1 AND 200
+       AND _text !~ '[\u0001-\u001F\u007F-\u009F\u00AD\u061C\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF\uFFF9-\uFFFF\U000E0000-\U000E007F]'
+$$;
+
+-- What is wrong with how a task is named and what is wished for it, or NULL. Labels go to the worker with each claim, so
+-- they are bounded apart from the policy, and what no reader can choke on.
+CREATE OR REPLACE FUNCTION poolkeeper.misnamed(
+    _type text, _tenant text, _key text, _labels jsonb, _traceparent text, _max_deliveries numeric, _run_at timestamptz, _now timestamptz
+) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE
+        WHEN NOT coalesce(_type ~ '^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$' AND length(_type) <= 100, false) THEN 'type_invalid'
+        WHEN _tenant <> 'default' AND NOT poolkeeper.printable(_tenant) THEN 'tenant_invalid'
+        WHEN _key IS NOT NULL AND NOT poolkeeper.printable(_key) THEN 'key_invalid'
+        WHEN _labels IS NOT NULL AND (jsonb_typeof(_labels) <> 'object' OR octet_length(_labels::text) > 4096
+                                      OR jsonb_path_exists(_labels, 'strict $.* ? (@.type() != "string")')) THEN 'labels_invalid'
+        WHEN length(_traceparent) > 256 OR _max_deliveries < 1 OR NOT isfinite(_run_at) OR _run_at > _now + interval '100 years' THEN 'option_invalid'
+    END
+$$;
+
 -- One refusal of admission, or NULL: the rule of Q7 in one place.
 CREATE OR REPLACE FUNCTION poolkeeper.refusal(
     _queue poolkeeper.queue, _caller poolkeeper.access, _type text, _tenant text, _payload jsonb,
@@ -91,6 +117,53 @@ BEGIN
     RETURN _rows;
 END $$;
 
+-- The tasks as rows, each with its refusal. Raises data_exception where a wish is no number or no time at all.
+CREATE OR REPLACE FUNCTION poolkeeper.candidates(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
+RETURNS poolkeeper.candidate[]
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN ARRAY(
+        SELECT ROW(c.ordinal, poolkeeper.new_id(), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
+                   c.payload, c.labels, c.traceparent, c.key,
+                   coalesce(poolkeeper.misnamed(c.type, c.tenant, c.key, c.labels, c.traceparent, c.max_deliveries, c.run_at, _now),
+                            poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.run_at, c.expires_at, _now)), NULL)::poolkeeper.candidate
+        FROM (
+            SELECT e.ordinality::integer AS ordinal, e.t ->> 'type' AS type, coalesce(e.t ->> 'tenant', 'default') AS tenant,
+                   least(greatest(coalesce((e.t ->> 'priority')::numeric, _q.priority_default), _q.priority_min), _q.priority_max)::smallint AS priority,
+                   d.run_at,
+                   d.run_at + least(make_interval(secs => (e.t ->> 'max_age')::double precision), _q.max_age) AS expires_at,
+                   (e.t ->> 'max_deliveries')::numeric AS max_deliveries,
+                   coalesce(e.t -> 'payload', 'null') AS payload, nullif(e.t -> 'labels', 'null') AS labels,
+                   e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key
+            FROM jsonb_array_elements(_tasks) WITH ORDINALITY AS e (t, ordinality)
+            CROSS JOIN LATERAL (SELECT coalesce((e.t ->> 'run_at')::timestamptz, _now)
+                                     + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
+        ) AS c ORDER BY c.ordinal);
+END $$;
+
+-- The same where one of them cannot be read: that one is refused with option_invalid.
+CREATE OR REPLACE FUNCTION poolkeeper.candidates_one_by_one(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
+RETURNS poolkeeper.candidate[]
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _rows poolkeeper.candidate[] := '{}';
+    _row  poolkeeper.candidate;
+BEGIN
+    FOR _i IN 0 .. jsonb_array_length(_tasks) - 1 LOOP
+        BEGIN
+            _row := (poolkeeper.candidates(jsonb_build_array(_tasks -> _i), _q, _caller, _now))[1];
+        EXCEPTION WHEN data_exception THEN
+            _row := NULL;
+            _row.code := CASE WHEN poolkeeper.may_see(_caller, _q.namespace || '/' || _q.name, _tasks -> _i ->> 'tenant') THEN 'option_invalid' ELSE 'role_not_allowed' END;
+        END;
+        _row.ordinal := _i + 1;
+        _rows := _rows || _row;
+    END LOOP;
+    RETURN _rows;
+END $$;
+
 -- _tasks: array of {type, payload, tenant, key, priority, run_at, delay (s), max_age (s), max_deliveries, labels,
 -- traceparent}; a verdict for each, in its order.
 CREATE OR REPLACE FUNCTION poolkeeper.submit_many(_queue text, _tasks jsonb, _notify boolean DEFAULT true)
@@ -123,22 +196,11 @@ BEGIN
         RETURN;
     END IF;
 
-    _rows := ARRAY(
-        SELECT ROW(c.ordinal, poolkeeper.new_id(), c.type, c.tenant, c.priority, c.run_at, c.expires_at, c.max_deliveries,
-                   c.payload, c.labels, c.traceparent, c.key,
-                   poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.run_at, c.expires_at, _now), NULL)::poolkeeper.candidate
-        FROM (
-            SELECT e.ordinality::integer AS ordinal, e.t ->> 'type' AS type, coalesce(e.t ->> 'tenant', 'default') AS tenant,
-                   least(greatest(coalesce((e.t ->> 'priority')::smallint, _q.priority_default), _q.priority_min), _q.priority_max) AS priority,
-                   d.run_at,
-                   d.run_at + least(make_interval(secs => (e.t ->> 'max_age')::double precision), _q.max_age) AS expires_at,
-                   least((e.t ->> 'max_deliveries')::integer, _q.max_deliveries) AS max_deliveries,
-                   coalesce(e.t -> 'payload', 'null') AS payload, nullif(e.t -> 'labels', 'null') AS labels,
-                   e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key
-            FROM jsonb_array_elements(_tasks) WITH ORDINALITY AS e (t, ordinality)
-            CROSS JOIN LATERAL (SELECT coalesce((e.t ->> 'run_at')::timestamptz, _now)
-                                     + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
-        ) AS c ORDER BY c.ordinal);
+    BEGIN
+        _rows := poolkeeper.candidates(_tasks, _q, _caller, _now);
+    EXCEPTION WHEN data_exception THEN  -- one of them at least: each for itself, so that the others stand
+        _rows := poolkeeper.candidates_one_by_one(_tasks, _q, _caller, _now);
+    END;
 
     IF EXISTS (SELECT FROM unnest(_rows) AS r WHERE r.key IS NOT NULL) THEN
         _rows := poolkeeper.take_keys(_q.id, _rows, _now);

@@ -184,9 +184,18 @@ BEGIN
     RETURN _done;
 END $$;
 
+-- Whether a result is more than the store keeps (1 MiB as JSON text), or nothing that every reader can read back (Q8).
+CREATE OR REPLACE FUNCTION poolkeeper.result_fault(_result jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT CASE WHEN octet_length(r.text) > 1048576 THEN 'result_too_large' WHEN poolkeeper.unreadable(_result, r.text) THEN 'result_invalid' END
+    FROM (SELECT _result::text AS text OFFSET 0) AS r
+$$;
+
 -- Settles what a worker wants settled: [{t task, k token, o outcome, r result, c error class, e error, a seconds to wait,
 -- u true: user code never started}]. Answers a row for each that did not simply succeed, with its place in the array as
--- the number of the delivery: no row means succeeded. The same settle twice is one.
+-- the number of the delivery: no row means succeeded. The same settle twice is one. A success whose result the store does
+-- not take is a dead letter that says so: running it again would bring the same, and a success without it would be a lie.
 CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _session poolkeeper.session, _now timestamptz) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
@@ -194,13 +203,19 @@ DECLARE
     _endings poolkeeper.ending[] := ARRAY(
         SELECT DISTINCT ON (x.t, x.k)
                ROW(x.t, sha256(convert_to(x.k, 'UTF8')),
-                   CASE WHEN x.u AND x.o = 'handed_back' THEN 'returned'
+                   CASE WHEN f.fault IS NOT NULL THEN 'dead'
+                        WHEN x.u AND x.o = 'handed_back' THEN 'returned'
                         WHEN x.o IN ('succeeded', 'failed', 'rejected', 'dead', 'snoozed', 'handed_back', 'canceled') THEN x.o END,
-                   CASE x.o WHEN 'succeeded' THEN NULL WHEN 'rejected' THEN 'rejected' WHEN 'dead' THEN 'permanent_error'
+                   CASE x.o WHEN 'succeeded' THEN CASE WHEN f.fault IS NOT NULL THEN 'permanent_error' END WHEN 'rejected' THEN 'rejected' WHEN 'dead' THEN 'permanent_error'
                             WHEN 'snoozed' THEN 'snoozed' WHEN 'handed_back' THEN 'drain' WHEN 'canceled' THEN 'canceled_by'
                             ELSE CASE WHEN x.c = 'process_died' THEN 'process_died' WHEN x.a IS NOT NULL THEN 'retry_after' ELSE 'handler_error' END
-                   END, left(x.c, 200), left(x.e, 4000), x.r, x.a)::poolkeeper.ending
-        FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean));
+                   END, left(coalesce(f.fault, x.c), 200),
+                   CASE f.fault WHEN 'result_too_large' THEN format('the result has %s bytes as JSON, 1048576 are kept; store it elsewhere and return a reference', octet_length(x.r::text))
+                                WHEN 'result_invalid' THEN 'the result is nested 128 levels deep or holds a number beyond a double; return less'
+                                ELSE left(x.e, 4000) END,
+                   CASE WHEN f.fault IS NULL AND x.o = 'succeeded' THEN x.r END, x.a)::poolkeeper.ending
+        FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean)
+        CROSS JOIN LATERAL (SELECT CASE WHEN x.r IS NOT NULL AND x.o = 'succeeded' THEN poolkeeper.result_fault(x.r) END AS fault OFFSET 0) AS f);
     _good    poolkeeper.ending[] := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome = 'succeeded');
     _other   poolkeeper.ending[];
     _done    bytea[];

@@ -16,6 +16,10 @@ DECLARE
     _pool_id integer;
     _ids    integer[];
 BEGIN
+    IF NOT coalesce(poolkeeper.printable(_pool) AND _concurrency BETWEEN 1 AND 10000, false) THEN
+        RAISE EXCEPTION 'no session for pool "%" with % slots', left(_pool, 200), _concurrency USING ERRCODE = 'PK400',
+            HINT = 'a pool is named by 1 to 200 printable characters and a session has 1 to 10000 slots';
+    END IF;
     IF _caller.pool IS NOT NULL AND _caller.pool <> _pool OR EXISTS (SELECT FROM unnest(_paths) AS p WHERE NOT poolkeeper.may_see(_caller, p, NULL)) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login serves another pool or other queues';
     END IF;

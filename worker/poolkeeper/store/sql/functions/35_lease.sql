@@ -47,6 +47,10 @@ BEGIN
         RETURN QUERY SELECT 'checkpoint_too_large', _max::bigint, _size::bigint, _rate;
         RETURN;
     END IF;
+    IF poolkeeper.unreadable(_value, _value::text) THEN  -- the next delivery's worker would choke on it (Q8)
+        RETURN QUERY SELECT 'payload_invalid', NULL::bigint, NULL::bigint, _rate;
+        RETURN;
+    END IF;
     INSERT INTO poolkeeper.checkpoint AS c (task_id, delivery, sequence, version, value, saved_at)
     VALUES (_task_id, (_found.lease).delivery, _sequence, _version, _value, poolkeeper.clock())
     ON CONFLICT (task_id) DO UPDATE

@@ -7,7 +7,7 @@
 -- A task has a row in at most one of them. Its body (task) never changes; the numbers that do change (deliveries,
 -- failures, ...) travel with the row from table to table.
 --
--- LOCK ORDER, for every function: installation -> queue -> pool -> provider -> lane -> ordering key -> task,
+-- LOCK ORDER, for every function: installation -> leader -> queue -> pool -> provider -> lane -> ordering key -> task,
 -- ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone.
 -- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED.
 
@@ -51,7 +51,7 @@ CREATE TABLE poolkeeper.queue (
     max_age                   interval,
     max_deliveries            integer NOT NULL CHECK (max_deliveries >= 1),
     max_hand_backs            integer NOT NULL CHECK (max_hand_backs >= 0),
-    max_snoozes               integer NOT NULL CHECK (max_snoozes >= 0),
+    max_snoozes               integer NOT NULL CHECK (max_snoozes BETWEEN 0 AND 32766),  -- what its counter holds
     task_types                text[] NOT NULL DEFAULT '{}',
     wake_up                   text NOT NULL DEFAULT 'notify' CHECK (wake_up IN ('notify', 'poll')),
     backoff_initial           interval NOT NULL,
@@ -70,13 +70,25 @@ CREATE TABLE poolkeeper.queue (
     dead_letter_runbook       text,
     UNIQUE (namespace, name),
     CHECK (visibility_timeout >= interval '500 milliseconds'),
-    CHECK (priority_min <= priority_default AND priority_default <= priority_max)
+    CHECK (priority_min <= priority_default AND priority_default <= priority_max),
+    CHECK (namespace ~ '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$' AND name ~ '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')
+);
+
+CREATE TABLE poolkeeper.leader (   -- the operator that keeps a namespace's queues and pools here (O29)
+    cluster   text NOT NULL,           -- UID of the kube-system namespace
+    namespace text NOT NULL,
+    lease     text NOT NULL,           -- 'namespace/name' of the Lease by which it leads
+    epoch     bigint NOT NULL,         -- rises with each holder of that Lease
+    holder    text NOT NULL,
+    term      uuid NOT NULL,           -- of this epoch; the leader's writes carry it
+    seen_at   timestamptz NOT NULL,
+    PRIMARY KEY (cluster, namespace)
 );
 
 CREATE TABLE poolkeeper.queue_count (  -- apart from queue: a counter must not touch the row that limits lock
     queue_id       integer PRIMARY KEY REFERENCES poolkeeper.queue,
     lease_expiries bigint NOT NULL DEFAULT 0,
-    dead_batch     integer NOT NULL DEFAULT 0
+    dead_batch     integer NOT NULL DEFAULT 0  -- the last number given to a batch of dead letters
 );
 
 CREATE TABLE poolkeeper.policy (  -- every version ever applied (O1)
@@ -90,7 +102,7 @@ CREATE TABLE poolkeeper.policy (  -- every version ever applied (O1)
 
 CREATE TABLE poolkeeper.pool (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    name              text NOT NULL UNIQUE,        -- 'namespace/name'
+    name              text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),  -- 'namespace/name'
     max_running       integer CHECK (max_running >= 0),
     isolating_session uuid,                        -- the one worker that makes room for suspects (Q27)
     known_types       text[]                       -- what its last session could run (Q11)
@@ -198,11 +210,11 @@ CREATE TABLE poolkeeper.dead (
     error_class   text,
     error         text,
     build         text,
-    batch         integer                  -- number of the announcement (O24); NULL: not yet in one
+    batch         integer                  -- number of the announcement (O24); NULL: not yet in one, negative: in one not confirmed
 );
 ALTER TABLE poolkeeper.dead ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP NOT NULL;
 CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at);
-CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id) WHERE batch IS NULL;
+CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id, batch) WHERE batch IS NULL OR batch < 0;
 
 -- What has ended. Partitioned by retention class, then by the time in the task's own id (UUID version 7), so that
 -- "already done" finds a delivery by (task, number or token) in one partition, without an index on anything else.
