@@ -2,20 +2,24 @@
 
 Guarantees: `poolkeeper submit` imports neither worker nor operator; verbs that need Kubernetes come from the entry-point
 group `poolkeeper.commands` and are named even where their extra is not installed. Every error of ours is one line on
-stderr with its code, and the exit code of the contract.
+stderr with its code, and the exit code of the contract; so is one that nobody thought of (exit code 1).
 """
 
 import importlib
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
-from poolkeeper.cli.output import tell
-from poolkeeper.errors import PoolkeeperError
+from poolkeeper.cli.output import described, tell
+from poolkeeper.codes import Code
+from poolkeeper.errors import Misconfigured, PoolkeeperError
 
 GROUP = "poolkeeper.commands"
+FAILED = 1
+INTERRUPTED = 130
 
 OURS = {
     "worker": ("poolkeeper.cli.worker:worker", "Run a worker process."),
@@ -77,13 +81,21 @@ def cli() -> None:
     """Poolkeeper: durable tasks on Postgres, worker pools on Kubernetes."""
 
 
-def main() -> None:
-    """Run the program; what the console script calls."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
+    try:
+        code = _called(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our answer has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        tell(Misconfigured(Code.SETTING_INVALID, _unusable(error)))
+        return Misconfigured.exit_code
+    return code
+
+
+def _called(arguments: list[str]) -> int:
     try:
         code = cli.main(arguments, prog_name="poolkeeper", standalone_mode=False)
     except PoolkeeperError as error:
@@ -91,11 +103,21 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except click.exceptions.Exit as error:
         return error.exit_code
-    except click.Abort:
-        return 130
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except KeyboardInterrupt:
-        return 130
+    except OSError:
+        raise
+    except Exception as error:
+        if os.environ.get("POOLKEEPER_LOG_LEVEL", "").lower() == "debug":
+            raise
+        print(f"error: unexpected: {described(error)}; with POOLKEEPER_LOG_LEVEL=debug it says where", file=sys.stderr)
+        return FAILED
     return code if isinstance(code, int) else 0
+
+
+def _unusable(error: OSError) -> str:
+    what = f'file "{error.filename}"' if error.filename else "an input or output"
+    return f"{what} cannot be used: {error.strerror or error}; check that it is there, its rights and the space"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from poolkeeper.store import Call, connect, run
+from poolkeeper.store import Call, calls, connect, run
+from poolkeeper.store.migrate import check_version
 from poolkeeper.worker.settings import find_dsn
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ why = click.option("--why", required=True, help="The reason, kept in the history
 
 
 @contextlib.contextmanager
-def connected(given: str | None) -> "Iterator[psycopg.Connection[Any]]":
-    """Connect for one command; raises Misconfigured and Unavailable."""
+def connected(given: str | None, *, any_schema: bool = False) -> "Iterator[psycopg.Connection[Any]]":
+    """Connect for one command, to a schema that this program works with; raises Misconfigured and Unavailable."""
     conn = connect(find_dsn(os.environ, given).read(), name="poolkeeper cli")
     try:
+        if not any_schema:
+            check_version(run(conn, calls.installation()).schema_version)
         yield conn
     finally:
         conn.close()

@@ -22,7 +22,7 @@ def migrate(what: str | None, dsn: str | None, form: str) -> None:
     if what is None:
         raise click.UsageError("say what to do: --print, --check or --apply")
     said: list[str] = []
-    with connected(dsn) as conn:
+    with connected(dsn, any_schema=True) as conn:
         if what == "print":
             steps = schema.plan(conn)
             print(

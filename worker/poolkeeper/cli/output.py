@@ -29,8 +29,20 @@ output = click.option(
 
 def tell(error: PoolkeeperError) -> None:
     """Write an error as one line: code, then what is wrong and what to do."""
-    text = redact(" ".join(str(error).split()))
-    print(f"error: {error.code}: {text}", file=sys.stderr)
+    print(f"error: {error.code}: {harmless(redact(' '.join(str(error).split())))}", file=sys.stderr)
+
+
+def harmless(text: str) -> str:
+    """Return a text whose control, format and unassigned characters are written as escapes: it cannot forge lines or colours."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def described(error: BaseException) -> str:
+    """Return an error that is none of ours as one line: its class and its first words, redacted."""
+    first = next(iter(str(error).splitlines()), "")
+    return harmless(redact(f"{type(error).__name__}: {first}"[:500]))
 
 
 def as_json(value: Any) -> str:
@@ -69,7 +81,7 @@ def cell(value: Any) -> str:
         case timedelta():
             return format_duration(value)
         case UUID() | str() | int() | float():
-            return str(value)
+            return harmless(str(value))
         case _:
             return json.dumps(value, default=_plain, ensure_ascii=False)
 

@@ -1,5 +1,6 @@
 """`poolkeeper queue …`: policies without Kubernetes, and how the queues are."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from poolkeeper.cli.output import as_json, output, table
 from poolkeeper.codes import Code
 from poolkeeper.errors import Conflict, Misconfigured
 from poolkeeper.store import calls
+
+_LABEL = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @click.group()
@@ -108,9 +111,11 @@ def _documents(file: Path) -> list[dict[str, Any]]:
     import yaml
 
     try:
-        found = [document for document in yaml.safe_load_all(file.read_text()) if document is not None]
-    except yaml.YAMLError as error:
-        raise Misconfigured(Code.SETTING_INVALID, f"{file}: no YAML: {' '.join(str(error).split())}") from error
+        found = [document for document in yaml.safe_load_all(file.read_text("utf-8")) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise Misconfigured(
+            Code.SETTING_INVALID, f"{file}: no YAML: {' '.join(str(error).split())[:500]}; correct it there"
+        ) from error
     queues = [document for document in found if isinstance(document, dict) and document.get("kind") == "TaskQueue"]
     if not queues:
         raise Misconfigured(
@@ -121,17 +126,30 @@ def _documents(file: Path) -> list[dict[str, Any]]:
 
 
 def _name(document: dict[str, Any], file: Path) -> tuple[str, str]:
-    metadata = document.get("metadata") or {}
-    name = metadata.get("name")
+    metadata = document.get("metadata")
+    found = metadata if isinstance(metadata, dict) else {}
+    name = found.get("name")
     if not isinstance(name, str) or not name:
         raise Misconfigured(Code.SETTING_INVALID, f"{file}: a TaskQueue has no metadata.name; give it one")
-    return str(metadata.get("namespace") or "default"), name
+    namespace = found.get("namespace") or "default"
+    for field, text in (("name", name), ("namespace", namespace)):
+        if not isinstance(text, str) or not _LABEL.fullmatch(text):
+            raise Misconfigured(
+                Code.SETTING_INVALID,
+                f"{file}: metadata.{field} {str(text)[:100]!a} is no DNS label; use a-z, 0-9 and -, at most 63 characters",
+            )
+    return namespace, name
 
 
 def _policy(document: dict[str, Any], file: Path, name: str) -> dict[str, Any]:
     from poolkeeper.policy import PolicyError, read_policy
 
+    spec = document.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise Misconfigured(
+            Code.SETTING_INVALID, f'queue "{name}" in {file}: spec is no mapping of fields; write fields'
+        )
     try:
-        return read_policy(document.get("spec") or {}, what=f'queue "{name}" in {file}').to_store()
+        return read_policy(spec, what=f'queue "{name}" in {file}').to_store()
     except PolicyError as error:
         raise Misconfigured(Code.SETTING_INVALID, str(error)) from error

@@ -1,11 +1,11 @@
 """`poolkeeper submit QUEUE TYPE PAYLOAD`: one task, its verdict."""
 
-import json
 import sys
 from datetime import timedelta
 
 import click
 
+from poolkeeper import jsonsafe
 from poolkeeper.cli.database import connected, dsn
 from poolkeeper.cli.output import as_json, output
 from poolkeeper.durations import parse_duration
@@ -18,6 +18,10 @@ def _duration(_ctx: click.Context, _parameter: click.Parameter, text: str | None
         return parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _read() -> str:
+    return sys.stdin.buffer.read().decode()
 
 
 @click.command()
@@ -50,9 +54,8 @@ def submit(
     """Submit one task of TYPE to QUEUE (namespace/name). PAYLOAD is JSON, or - to read it from standard input."""
     from poolkeeper.client import Client
 
-    text = sys.stdin.read() if payload == "-" else payload
     try:
-        value = json.loads(text)
+        value = jsonsafe.parse(_read() if payload == "-" else payload)
     except ValueError as error:
         raise click.BadParameter(
             f"is no JSON ({error}); text needs quotes, as in '\"text\"'", param_hint="PAYLOAD"

@@ -27,7 +27,7 @@ _SETTINGS: dict[str, str] = {
     "tcp_user_timeout": "20000",
 }
 
-EXPECTED = "write postgresql://user:password@host:5432/database, or key=value pairs"
+EXPECTED = "write postgresql://user@host:5432/database, or key=value pairs"
 ENCODE = (
     "in a URL the characters of a password other than letters, digits and -._~ are written as %XX, such as %40 for @"
 )

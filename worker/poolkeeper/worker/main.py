@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -33,6 +34,9 @@ def main(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    for number in (signal.SIGTERM, signal.SIGINT):  # it has drained: its exit code stands
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
     return code
