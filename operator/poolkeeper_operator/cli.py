@@ -2,10 +2,14 @@
 
 import asyncio
 import os
+import signal
+from types import FrameType
+from typing import NoReturn
 
 import click
 
-from poolkeeper.errors import PoolkeeperError
+from poolkeeper.codes import Code
+from poolkeeper.errors import Misconfigured
 from poolkeeper_operator.poolcli import pool
 from poolkeeper_operator.resources.cli import crds
 
@@ -23,19 +27,50 @@ __all__ = ["crds", "operator", "pool"]
     show_default=True,
     help="Where /livez, /readyz and /metrics are served.",
 )
-def operator(namespaces: tuple[str, ...], *, all_namespaces: bool, kubeconfig: str | None, http_addr: str) -> None:
-    """Run the operator: keep the pools, queues, quotas and databases of a cluster or of some namespaces."""
+@click.option(
+    "--lease",
+    envvar="POOLKEEPER_LEASE",
+    help="The Lease whose holder acts; one for each installation. Default: poolkeeper-operator, and for single namespaces a name made of theirs.",
+)
+@click.option(
+    "--lease-namespace",
+    envvar="POOLKEEPER_LEASE_NAMESPACE",
+    help="Where it is. Default: the pod's namespace; outside of a pod the first --namespace, else default.",
+)
+def operator(
+    namespaces: tuple[str, ...],
+    *,
+    all_namespaces: bool,
+    kubeconfig: str | None,
+    http_addr: str,
+    lease: str | None,
+    lease_namespace: str | None,
+) -> None:
+    """Run the operator: keep the pools, queues, quotas and databases of a cluster or of some namespaces.
+
+    Several may run: the holder of the Lease acts, the others stand by.
+    """
     if namespaces and all_namespaces:
         raise click.UsageError("give --namespace or --all-namespaces, not both")
     from poolkeeper_operator.runtime import logs
     from poolkeeper_operator.runtime.engine import Engine, Options
 
     form = os.environ.get("POOLKEEPER_LOG_FORMAT") or ("text" if os.isatty(2) else "json")
-    logs.configure(form, os.environ.get("POOLKEEPER_LOG_LEVEL") or "info")
-    try:
-        asyncio.run(Engine(Options(kubeconfig, namespaces, http_addr)).run())
-    except PoolkeeperError as error:
-        click.echo(f"poolkeeper operator: {error}", err=True)
-        raise SystemExit(error.exit_code) from error
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
+    level = (os.environ.get("POOLKEEPER_LOG_LEVEL") or "info").lower()
+    if form not in {"text", "json"}:
+        raise Misconfigured(Code.SETTING_INVALID, f'POOLKEEPER_LOG_FORMAT is "{form}"; expected text or json')
+    if level not in {"debug", "info", "warning", "error"}:
+        raise Misconfigured(
+            Code.SETTING_INVALID, f'POOLKEEPER_LOG_LEVEL is "{level}"; expected debug, info, warning or error'
+        )
+    logs.configure(form, level)
+    signal.signal(
+        signal.SIGTERM, _end
+    )  # until kopf takes over: as the first process of a container it would be ignored
+    asyncio.run(Engine(Options(kubeconfig, namespaces, http_addr, lease, lease_namespace)).run())
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """Told to stop while it waits for rights, schemas or the API server: nothing was begun."""
+    del number, frame
+    raise SystemExit(0)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.images import Images
+from fixtures.stage import until
 from lab.kubectl import Helm, Kubectl
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "poolkeeper"
@@ -32,11 +33,26 @@ def definitions(kubectl: Kubectl) -> set[str]:
 
 def test_install_brings_up_the_image_that_was_built(release: Kubectl, images: Images) -> None:
     """A6, A7: Ready means that it found its rights and definitions; the pod runs what our Dockerfile made."""
-    (pod,) = release.get("pods", "-l", "app.kubernetes.io/component=operator")
-    (status,) = pod["status"]["containerStatuses"]
-    assert (status["ready"], status["restartCount"]) == (True, 0)
-    assert status["imageID"] == images.operator_id
+    pods = release.get("pods", "-l", "app.kubernetes.io/component=operator")
+    for pod in pods:
+        (status,) = pod["status"]["containerStatuses"]
+        assert (status["ready"], status["restartCount"]) == (True, 0)
+        assert status["imageID"] == images.operator_id
+    assert len(pods) == 2
     assert definitions(release) == OURS
+
+
+def test_one_of_the_pods_leads_and_hands_over_when_it_goes(release: Kubectl) -> None:
+    """O29: with the chart's own rights; the pod that holds the Lease is deleted, and another one holds it soon."""
+
+    def holder() -> str:
+        return str(release.get("lease", "poolkeeper-operator")["spec"]["holderIdentity"]).partition("_")[0]
+
+    names = {pod["metadata"]["name"] for pod in release.get("pods", "-l", "app.kubernetes.io/component=operator")}
+    first = holder()
+    assert first in names
+    release("delete", "pod", first, "--wait=false")
+    until(lambda: holder() not in {"", first}, timeout=60, what="another holder of the Lease")
 
 
 def test_the_operator_s_own_rights_are_the_roles_and_no_more(release: Kubectl, namespace: str) -> None:
@@ -58,7 +74,7 @@ def test_the_operator_s_own_rights_are_the_roles_and_no_more(release: Kubectl, n
 def test_upgrade_and_rollback_replace_the_operator_and_keep_the_definitions(
     release: Kubectl, helm: Helm, namespace: str
 ) -> None:
-    """A6: what was applied stays as it is; one operator at a time, and it comes up again each time."""
+    """A6: what was applied stays as it is; one operator after the other is replaced, and all come up again each time."""
     before = {crd["metadata"]["uid"] for crd in release.get("crd") if crd["metadata"]["name"] in OURS}
     placed = Helm(helm.kubeconfig, namespace)
     for command, level in (
@@ -68,7 +84,7 @@ def test_upgrade_and_rollback_replace_the_operator_and_keep_the_definitions(
         placed(*command, "--wait", "--timeout", "120s", timeout=150)
         (container,) = release.get(DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
         assert {"name": "POOLKEEPER_LOG_LEVEL", "value": level} in container["env"]
-        assert release.get(DEPLOYMENT)["status"]["readyReplicas"] == 1
+        assert release.get(DEPLOYMENT)["status"]["readyReplicas"] == 2
     assert {crd["metadata"]["uid"] for crd in release.get("crd") if crd["metadata"]["name"] in OURS} == before
 
 
@@ -87,6 +103,11 @@ def test_uninstall_leaves_the_definitions_and_what_was_made_of_them(
     assert release.get("databases.poolkeeper.dev", "kept")["metadata"]["name"] == "kept"
     ours = "app.kubernetes.io/instance=poolkeeper,app.kubernetes.io/managed-by=Helm"
     assert (
-        release.get("deployments,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings", "-l", ours) == []
+        release.get(
+            "deployments,poddisruptionbudgets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings",
+            "-l",
+            ours,
+        )
+        == []
     )
     release("wait", "pod", "-l", "app.kubernetes.io/component=operator", "--for=delete", "--timeout=60s")

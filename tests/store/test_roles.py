@@ -40,7 +40,10 @@ MAY: dict[str, set[str]] = {
     "record_decision": {"operator"},
     "dead_batch": {"operator"},
     "dead_batch_announced": {"operator"},
+    "purge": {"operator"},
     "maintain": {"operator"},
+    "lead": {"operator"},
+    "resign": {"operator"},
 }
 
 
@@ -73,7 +76,10 @@ def every_call(session: Any) -> dict[str, Any]:
         "record_decision": calls.record_decision("local/p", {}),
         "dead_batch": calls.dead_batch(0),
         "dead_batch_announced": calls.dead_batch_announced(0, 1),
+        "purge": calls.purge("local", "default", "default", "nobody", who="a"),
         "maintain": calls.maintain(),
+        "lead": calls.lead("local", "nobody", lease="a/b", epoch=1, holder="a"),
+        "resign": calls.resign(NOBODY),
     }
 
 

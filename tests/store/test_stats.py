@@ -241,7 +241,7 @@ class TestPolicies:
         refused = scene.ask("operator", calls.apply_policy(cluster, uid, "default", "q", {"paused": True}, who="b"))
         assert (refused.code, refused.changed) == ("queue_owned", False)
         assert scene.verdict().code is None
-        adopted = scene.ask("operator", calls.apply_policy(cluster, uid, "default", "q", {}, who="b", adopt=True))
+        adopted = scene.ask("operator", calls.apply_policy(cluster, uid, "default", "q", {}, who="b", adopt=refused.owner))
         assert (adopted.code, adopted.queue_id) == (None, refused.queue_id)
         assert scene.state(task_id) == "ready"
 

@@ -30,6 +30,7 @@ TESTS = {
     "victims": ("test_victims",),
     "conditions": ("test_conditions",),
     "service": ("test_service_time",),
+    "leadership": ("test_leadership",),
 }
 SURVIVORS_ALLOWED = 0.2
 RUN = "import sys; sys.path[:0] = sys.argv[1:5]; import pytest; sys.exit(pytest.main(sys.argv[5:]))"

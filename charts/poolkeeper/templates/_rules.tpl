@@ -41,6 +41,17 @@ Secrets: `get` by name only, never list or watch.
   verbs: [get]
 {{- end }}
 
+{{/* In the release's own namespace: one Lease, which must be made before its name can be granted. */}}
+{{- define "poolkeeper.leaseRules" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "poolkeeper.operator" . }}]
+  verbs: [get, update]
+{{- end }}
+
 {{/* What is cluster-wide even when the operator keeps single namespaces: who the cluster is, which schemas and
 admission policies of ours it has. */}}
 {{- define "poolkeeper.clusterRules" -}}

@@ -121,14 +121,27 @@ def build_disruption_budget(pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Ma
 
 
 def build_replicas(live: Mapping[str, Any], replicas: int) -> Manifest:
-    """The scaler's one field."""
+    """The scaler's one field, for the Deployment as it was seen: the number follows from what stood there."""
     meta = live["metadata"]
     return {
         "apiVersion": DEPLOYMENT.api_version,
         "kind": DEPLOYMENT.kind,
-        "metadata": {"namespace": meta["namespace"], "name": meta["name"]},
+        "metadata": {
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+        },
         "spec": {"replicas": replicas},
     }
+
+
+def as_seen(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
+    """A child to be written only while it is as it was seen: the API server refuses it (409) if it was changed since."""
+    if live is None:
+        return wanted
+    seen = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
+    return {**wanted, "metadata": {**wanted["metadata"], **seen}}
 
 
 def changed(live: Mapping[str, Any] | None, wanted: Manifest) -> str | None:

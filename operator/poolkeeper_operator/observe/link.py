@@ -2,7 +2,8 @@
 
 Guarantees: one stats call per tick for all its queues and pools (O10), the first one after a random part of the
 interval; calls one at a time, each with a time limit; reconnects for ever; a failed reading is a failed reading, never
-zeros (P9). A wake-up of the store only brings the next reading forward.
+zeros (P9). A wake-up of the store only brings the next reading forward. A reading counts only while the store takes this operator
+for the one that keeps the namespace (O29); `term` is what its writes carry.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
+from uuid import UUID
 
+from poolkeeper.codes import Code
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.redact import redact
 from poolkeeper.store import Call, aconnect, arun, calls, migrate
@@ -26,7 +29,11 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = 10.0
 COALESCE = 0.5  # seconds between two readings, however many wake-ups come
+REGISTER = 60.0  # seconds between two registrations: a third of the silence after which another operator may take over
+RESIGN = 2.0
 NAME = "poolkeeper operator"
+Lead = Callable[[str], Call[UUID]]
+"""The call that registers this operator for a namespace; raises where it does not lead."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,11 @@ class Reading:
 class Link:
     """See the module. `after` is awaited after each reading, failed ones included."""
 
-    def __init__(self, key: tuple[str, str], cluster: str, after: Callable[["Link"], Awaitable[None]]) -> None:
+    def __init__(
+        self, key: tuple[str, str], cluster: str, lead: Lead, after: Callable[["Link"], Awaitable[None]]
+    ) -> None:
         self.key = key
+        self.term: UUID | None = None
         self.reading: Reading | None = None
         self.problem = "not read yet"
         self.problem_code: str | None = None
@@ -59,6 +69,8 @@ class Link:
         self.interval = timedelta(seconds=5)
         self.attentive = False  # whether a wake-up of the store should bring the next reading forward
         self._cluster = cluster
+        self._lead = lead
+        self._registered = 0.0
         self._after = after
         self._dsn: str | None = None
         self._direct: str | None = None
@@ -83,6 +95,11 @@ class Link:
         """A reading older than this counts as none."""
         return tick_stale_after(self.interval)
 
+    @property
+    def kept_elsewhere(self) -> bool:
+        """Whether another operator keeps the namespace in this database: nothing that depends on it is ours to write."""
+        return self.problem_code == Code.NOT_LEADING
+
     def blind(self, now: datetime) -> str | None:
         """Why there is no reading to trust; None if there is one."""
         if self.reading is not None and now - self.reading.at <= self.stale_after:
@@ -96,6 +113,7 @@ class Link:
             return
         self._dsn, self._direct = dsn, direct
         await self._stop()
+        self.term = None
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._read_for_ever(), name=f"link {self.key}"),
@@ -103,7 +121,11 @@ class Link:
         ]
 
     async def close(self) -> None:
-        """Stop reading and close the connections."""
+        """Stop reading, resign and close the connections."""
+        if self.term is not None and self._conn is not None and not self.failures:
+            with contextlib.suppress(PoolkeeperError, OSError):
+                async with asyncio.timeout(RESIGN):
+                    await self.call(calls.resign(self.term))
         self._dsn = None
         await self._stop()
 
@@ -127,6 +149,8 @@ class Link:
             except BaseException as error:
                 if not isinstance(error, PoolkeeperError) or self._conn.closed:
                     await self._hang_up()
+                elif error.code is Code.NOT_LEADING:
+                    self.term = None  # over; the next reading says so, or brings a new one
                 raise
 
     async def _open(self, dsn: str | None) -> Any:
@@ -177,6 +201,7 @@ class Link:
         try:
             stats = await self.call(calls.stats(cluster=self._cluster))
             migrate.check_version(stats.schema_version)
+            await self._register()
         except (PoolkeeperError, OSError) as error:
             self._failed(error, getattr(error, "code", None))
         except Exception as error:
@@ -187,6 +212,13 @@ class Link:
                 log.info("database.reached: %s", self.name, extra={"database": "/".join(self.key)})
             self.reading = Reading(stats, datetime.now(UTC))
             self.failures, self.problem, self.problem_code = 0, "", None
+
+    async def _register(self) -> None:
+        """Say that this operator is there; raises where another one keeps the namespace."""
+        now = asyncio.get_running_loop().time()
+        if self.term is None or now - self._registered >= REGISTER:
+            self.term = await self.call(self._lead(self.key[0]))
+            self._registered = now
 
     def _failed(self, error: Exception, code: str | None) -> None:
         problem = redact(" ".join(str(error).split())) or type(error).__name__

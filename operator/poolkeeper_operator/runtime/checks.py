@@ -4,37 +4,27 @@ Guarantees that each lack is named in one line with its remedy, within a second 
 a request that hangs or is refused later.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from poolkeeper_operator.resources import KINDS
+from poolkeeper_operator.resources.schema import crd
 from poolkeeper_operator.runtime import rights
 from poolkeeper_operator.runtime.kinds import CRD, OURS, VERSION, Resource
 from poolkeeper_operator.runtime.kube import Kube
+from poolkeeper_operator.runtime.leadership import Post
 
 OLDEST = (1, 30)
-
-# Fields whose absence could not be told from pruning: a limit that the schema drops would look like "no limit" (O32).
-NEEDED: Mapping[str, tuple[str, ...]] = {
-    "Database": ("spec.dsnSecretRef", "status.conditions"),
-    "TaskQueue": ("spec.databaseRef", "spec.deadLetter", "status.conditions"),
-    "WorkerPool": (
-        "spec.queues",
-        "spec.maxRunning",
-        "spec.providers",
-        "spec.scaling",
-        "spec.drain",
-        "status.decisions",
-    ),
-    "ProviderQuota": ("spec.limits", "spec.suspended", "spec.allowedNamespaces", "status.conditions"),
-}
+INSTALL = "`poolkeeper crds | kubectl apply --server-side -f -`"
+SHOWN = 5  # fields named of each kind
 
 
-async def failures(kube: Kube, namespaces: tuple[str, ...]) -> list[str]:
+async def failures(kube: Kube, namespaces: tuple[str, ...], post: Post) -> list[str]:
     """One line for each thing that keeps the operator from starting; empty if it may start."""
     version = await kube.version()
     if version < OLDEST:
         return [f"Kubernetes {version[0]}.{version[1]} is older than {OLDEST[0]}.{OLDEST[1]}; upgrade the cluster"]
-    lacks = await rights.missing(kube, namespaces)
+    lacks = await rights.missing(kube, namespaces, post)
     if any("customresourcedefinitions" in lack for lack in lacks):
         return lacks
     return lacks + [line for resource in OURS for line in await _schema(kube, resource)]
@@ -42,26 +32,36 @@ async def failures(kube: Kube, namespaces: tuple[str, ...]) -> list[str]:
 
 async def _schema(kube: Kube, resource: Resource) -> list[str]:
     name = f"{resource.plural}.{resource.group}"
-    crd = await kube.get(CRD, None, name)
-    if crd is None:
-        return [f"crd_missing: {name} is not installed; `poolkeeper crds | kubectl apply --server-side -f -`"]
-    served = [v for v in crd["spec"]["versions"] if v["name"] == VERSION and v["served"]]
+    found = await kube.get(CRD, None, name)
+    if found is None:
+        return [f"crd_missing: {name} is not installed; {INSTALL}"]
+    served = [v for v in found["spec"]["versions"] if v["name"] == VERSION and v["served"]]
     if not served:
-        return [f"crd_missing: {name} does not serve {VERSION}; apply the schemas of this version"]
-    schema = served[0].get("schema", {}).get("openAPIV3Schema", {})
-    return [
-        f"crd_missing: {name} has no field {field}; apply the schemas of this version of the operator"
-        for field in absent(schema, NEEDED[resource.kind])
-    ]
+        return [f"crd_missing: {name} does not serve {VERSION}; apply the schemas of this version: {INSTALL}"]
+    lacks = list(absent(_needed(resource.kind), served[0].get("schema", {}).get("openAPIV3Schema", {})))
+    if not lacks:
+        return []
+    more = f" and {len(lacks) - SHOWN} more" if len(lacks) > SHOWN else ""
+    fields = ", ".join(lacks[:SHOWN])
+    return [f"crd_missing: {name} has no field {fields}{more}; apply the schemas of this version: {INSTALL}"]
 
 
-def absent(schema: Mapping[str, Any], fields: Iterable[str]) -> list[str]:
-    """The dotted fields that an OpenAPI schema does not have."""
-    return [field for field in fields if not _has(schema, field.split("."))]
+def _needed(kind: str) -> Mapping[str, Any]:
+    """The schema of this version: every field of it. One that is pruned could not be told from one that nobody set (O32)."""
+    (found,) = (each for each in KINDS if each.name == kind)
+    schema: Mapping[str, Any] = crd(found)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
 
 
-def _has(schema: Mapping[str, Any], path: list[str]) -> bool:
-    here: Any = schema
-    for part in path:
-        here = (here or {}).get("properties", {}).get(part)
-    return here is not None
+def absent(needed: Mapping[str, Any], installed: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Yield the dotted fields of one OpenAPI schema that another one does not have; the outermost alone where a whole part is absent."""
+    if installed.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    for name, schema in needed.get("properties", {}).items():
+        there = installed.get("properties", {}).get(name)
+        if there is None:
+            yield f"{path}{name}"
+        else:
+            yield from absent(schema, there, f"{path}{name}.")
+    if isinstance(needed.get("items"), Mapping):
+        yield from absent(needed["items"], installed.get("items", {}), f"{path.removesuffix('.')}[].")

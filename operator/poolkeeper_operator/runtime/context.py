@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel
 
+from poolkeeper.store import Call, calls
 from poolkeeper_operator.act.events import Kind, event, moment_suffix
 from poolkeeper_operator.act.status import StatusWriter
 from poolkeeper_operator.observe.link import Link
@@ -17,6 +19,7 @@ from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
 from poolkeeper_operator.runtime.kinds import NAMESPACE, Resource
 from poolkeeper_operator.runtime.kube import Kube
+from poolkeeper_operator.runtime.leadership import Leadership
 from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
@@ -31,6 +34,7 @@ class Context:
 
     kube: Kube
     cluster: str  # UID of the kube-system namespace
+    leadership: Leadership
     namespaces: tuple[str, ...]  # that are kept; () is all
     world: World = field(default_factory=World)
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
@@ -68,6 +72,13 @@ class Context:
         self._specs.pop(uid, None)
         self.status.forget(uid)
 
+    def lead(self, namespace: str) -> Call[UUID]:
+        """The call by which this operator registers for a namespace in a database; raises NotLeading."""
+        leadership = self.leadership
+        leadership.permit()
+        post = leadership.post
+        return calls.lead(self.cluster, namespace, lease=post.lease, epoch=leadership.epoch, holder=post.holder)
+
     def undecided(self, namespace: str, database: str) -> bool:
         """Whether nothing can be said of a database yet, as the operator only just started or heard of it."""
         link = self.links.get((namespace, database))
@@ -75,10 +86,10 @@ class Context:
             return (namespace, database) not in self.judged
         return link.reading is None and not link.failures
 
-    async def namespace(self, name: str) -> Manifest | None:
-        """A namespace, at most a minute old; None if it is gone."""
+    async def namespace(self, name: str, *, fresh: bool = False) -> Manifest | None:
+        """A namespace, at most a minute old; None if it is gone. `fresh`: read now, as it may have been made anew."""
         known = self._spaces.get(name)
-        if known and (self.now() - known[0]).total_seconds() < NAMESPACE_KEPT:
+        if known and not fresh and (self.now() - known[0]).total_seconds() < NAMESPACE_KEPT:
             return known[1]
         found = await self.kube.get(NAMESPACE, None, name)
         if found is None:
@@ -89,14 +100,16 @@ class Context:
 
     async def tell(
         self, about: Mapping[str, Any], kind: Kind, reason: str, message: str, *, suffix: str | None = None
-    ) -> None:
-        """Post an Event; that it cannot be posted is logged and never stops a reconcile."""
+    ) -> bool:
+        """Post an Event; that it cannot be posted is logged and never stops a reconcile. False: it may work another time."""
         now = self.now()
         made = event(about, suffix=suffix or moment_suffix(now), kind=kind, reason=reason, message=message, now=now)
         try:
             await self.kube.create_event(made)
         except KubeError as error:
-            log.warning("event.lost: %s: %s", reason, error)
+            log.warning("event.%s: %s: %s", "lost" if error.senseless else "postponed", reason, error)
+            return error.senseless
+        return True
 
     async def write_status(
         self, resource: Resource, manifest: Mapping[str, Any], status: Mapping[str, Any]

@@ -1,11 +1,13 @@
 """Reconciling a Database: its Secrets, its schema, and the link over which queues and pools are read.
 
 Guarantees: a wrong or missing Secret is a condition that names object and remedy; a rotated one is used within a
-minute; migrations are applied only where the Database says so, on a connection of the owner's, on a thread.
+minute; migrations are applied only where the Database says so, on a connection of the owner's, on a thread. Where another operator
+keeps the namespace in this database, that is told by one Event and the log, and nothing is written (O29).
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,19 +15,27 @@ from poolkeeper.errors import PoolkeeperError
 from poolkeeper.redact import redact
 from poolkeeper.store import connect, migrate
 from poolkeeper_operator.act import verdicts
+from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.secrets import Dsn, SecretProblem, read_dsn
 from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUEUE
+from poolkeeper_operator.runtime.removal import database_name, is_purging
 from poolkeeper_operator.runtime.ticks import Ticks
 
 log = logging.getLogger(__name__)
 AGAIN = 60.0  # seconds; bounds how long a rotated Secret goes unnoticed
 SOON = 10.0
 CONNECTING = 2.0
+TOGETHER = 30.0  # seconds in which the deletion of a Database's queue is awaited after its own
 PATIENCE = 3  # failed readings in a row before Ready falls
+
+
+# Reasons by the code of the failed reading: what needs a hand, and what comes right by itself. Others: Unreachable.
+STALLS = {"dsn_invalid": "DsnInvalid", "login_refused": "LoginRefused", "role_not_allowed": "RoleNotAllowed"}
+WAITS = {"database_read_only": "ReadOnly", "connections_exhausted": "ConnectionsExhausted"}
 
 
 class Databases:
@@ -34,14 +44,16 @@ class Databases:
     def __init__(self, context: Context, ticks: Ticks) -> None:
         self._context = context
         self._ticks = ticks
+        self._left: dict[tuple[str, str], float] = {}  # databases whose object is gone, and since when
+        self._told: dict[tuple[str, str], str] = {}  # databases kept by another operator, and what was said of it
         self._migrated: dict[tuple[str, str], str] = {}  # database -> version of the Secret with which it was migrated
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; the seconds until the next."""
         manifest = self._context.world.get(DATABASE.kind, namespace, name)
         if manifest is None:
-            await self._forget(namespace, name)
-            return None
+            return await self._leave(namespace, name)
+        self._left.pop((namespace, name), None)
         secret: str | None = None
         try:
             spec = self._context.spec(DatabaseSpec, manifest)
@@ -50,17 +62,29 @@ class Databases:
         except ResourceError as error:
             conditions = verdicts.stalled("InvalidSpec", str(error))
         except SecretProblem as error:
-            await self._forget(namespace, name)
+            if not self._purging(namespace, name):
+                await self._forget(namespace, name)
             conditions = verdicts.stalled(error.reason, error.message)
         except MigrationFailed as error:
             conditions = verdicts.waiting("MigrationFailed", str(error))
         else:
             conditions = self._judge(namespace, name, spec)
         self._context.judged.add((namespace, name))
-        if self._context.undecided(namespace, name) and manifest.get("status"):
+        link = self._context.links.get((namespace, name))
+        if link is not None and link.kept_elsewhere:
+            return await self._contested(manifest, link)
+        if self._context.undecided(namespace, name) and (link is not None or manifest.get("status")):
             return CONNECTING  # just started: what was said of it stands until it was tried
         await self._write(manifest, secret, conditions)
         return SOON if conditions[0].status != "True" else AGAIN
+
+    async def _contested(self, manifest: Mapping[str, Any], link: Link) -> float:
+        """Its status belongs to the other operator: two writers of one condition would never end."""
+        if self._told.get(link.key) != link.problem:
+            self._told[link.key] = link.problem
+            suffix = f"kept-elsewhere-{digest([link.problem])[:8]}"
+            await self._context.tell(manifest, "Warning", "KeptElsewhere", link.problem, suffix=suffix)
+        return AGAIN
 
     async def close(self) -> None:
         """Close all connections."""
@@ -81,7 +105,9 @@ class Databases:
     def _link(self, namespace: str, name: str) -> Link:
         links = self._context.links
         if (namespace, name) not in links:
-            links[namespace, name] = Link((namespace, name), self._context.cluster, self._ticks.after_reading)
+            links[namespace, name] = Link(
+                (namespace, name), self._context.cluster, self._context.lead, self._ticks.after_reading
+            )
         return links[namespace, name]
 
     async def _migrate(self, namespace: str, name: str, admin: Dsn) -> None:
@@ -90,6 +116,7 @@ class Databases:
         too_old = link is not None and link.problem_code == "schema_too_old"
         if self._migrated.get((namespace, name)) == admin.version and not too_old:
             return
+        self._context.kube.permit()
         try:
             await asyncio.to_thread(_apply, admin.text)
         except (PoolkeeperError, OSError) as error:
@@ -109,6 +136,11 @@ class Databases:
             )
         if link.reading is None and not link.failures:
             return verdicts.waiting("Connecting", f"{link.name}: connecting")
+        if link.problem_code in STALLS:
+            return verdicts.stalled(STALLS[link.problem_code], f"{link.name}: {link.problem}")
+        if link.problem_code in WAITS:
+            text = f"{link.name}: {link.problem}; it is tried again on its own"
+            return verdicts.waiting(WAITS[link.problem_code], text)
         return verdicts.waiting("Unreachable", f"{link.name}: {link.problem}; it is tried again on its own")
 
     async def _write(self, manifest: Mapping[str, Any], secret: str | None, conditions: list[Condition]) -> None:
@@ -127,8 +159,33 @@ class Databases:
         ).as_status()
         await self._context.write_status(DATABASE, manifest, {**status, "conditions": merged})
 
+    async def _leave(self, namespace: str, name: str) -> float | None:
+        """The Database is gone. Its connection stays while a queue is being purged, or may be about to: they go together."""
+        since = self._left.setdefault((namespace, name), time.monotonic())
+        if self._purging(namespace, name):
+            return SOON
+        waiting = any(is_purging(queue) for queue in self._queues_of(namespace, name))
+        if waiting and time.monotonic() - since < TOGETHER:
+            return CONNECTING
+        self._left.pop((namespace, name), None)
+        await self._forget(namespace, name)
+        return None
+
+    def _purging(self, namespace: str, name: str) -> bool:
+        """Whether a queue of this database is being removed and needs the connection that there is."""
+        queues = self._queues_of(namespace, name)
+        return any(is_purging(queue) and "deletionTimestamp" in queue["metadata"] for queue in queues)
+
+    def _queues_of(self, namespace: str, name: str) -> list[Mapping[str, Any]]:
+        return [
+            queue
+            for queue in self._context.world.all(QUEUE.kind)
+            if queue["metadata"]["namespace"] == namespace and database_name(queue) == name
+        ]
+
     async def _forget(self, namespace: str, name: str) -> None:
         self._context.judged.discard((namespace, name))
+        self._told.pop((namespace, name), None)
         link = self._context.links.pop((namespace, name), None)
         if link is None:
             return

@@ -1,7 +1,8 @@
-"""The operator as one object: checks, first list, kopf as informer, work queue, re-list, orderly end.
+"""The operator as one object: checks, first list, kopf as informer, leadership, work queue, re-list, orderly end.
 
-Guarantees: nothing is reconciled before a complete first list is in; every object is reconciled again after each re-list;
-liveness follows the loops, not the process (O30). One operator at a time is assumed: leadership comes around this.
+Guarantees: nothing is reconciled before a complete first list is in, nor before this operator leads (O29); every object is reconciled
+again after each re-list; liveness follows the loops, not the process (O30). A standby sees all that the leader sees, so it acts at
+once when it leads. Who loses the leadership ends, well; who is told to end gives it up when nothing of it writes any more.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 import kopf
 
 from poolkeeper_operator.observe.world import name_of
-from poolkeeper_operator.runtime import checks, informer, login
+from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.databases import Databases
 from poolkeeper_operator.runtime.failures import KubeError
@@ -57,6 +58,8 @@ class Options:
     kubeconfig: str | None = None
     namespaces: tuple[str, ...] = ()
     http_address: str = "127.0.0.1:8080"
+    lease: str | None = None  # default: by the namespaces kept, see leadership.post
+    lease_namespace: str | None = None
 
 
 class Engine:
@@ -64,6 +67,7 @@ class Engine:
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._post = leadership.post(options.namespaces, options.lease, options.lease_namespace)
         self.loops = Loops()
         self.health: HealthServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,7 +89,7 @@ class Engine:
         said: list[str] = []
         while True:
             try:
-                lacks = await checks.failures(kube, self._options.namespaces)
+                lacks = await checks.failures(kube, self._options.namespaces, self._post)
             except KubeError as error:
                 lacks = [str(error)]
             if not lacks:
@@ -103,7 +107,12 @@ class Engine:
         system = await kube.get(NAMESPACE, None, "kube-system")
         if system is None:
             raise RuntimeError("there is no namespace kube-system: its UID is the cluster's identity")
-        return Context(kube, system["metadata"]["uid"], self._options.namespaces, loops=self.loops)
+        leads = leadership.Leadership(kube, self._post, self.loops)
+        kube.permit = leads.permit
+        metrics.LEADER.set_function(lambda: float(leads.leads))
+        made = Context(kube, system["metadata"]["uid"], leads, self._options.namespaces, loops=self.loops)
+        metrics.CONTESTED.set_function(lambda: sum(link.kept_elsewhere for link in list(made.links.values())))
+        return made
 
     async def _serve(self, context: Context, connect: informer.Login, stop: asyncio.Event | None) -> None:
         shares = Shares(context)
@@ -120,19 +129,21 @@ class Engine:
             return await work[key.kind](key.namespace, key.name)
 
         context.queue = WorkQueue(reconcile)
+        over = stop or asyncio.Event()
+        listed = asyncio.Event()
+        # begun out here, as kopf ends what was begun while it runs: the Lease is renewed until the last writer has stopped
+        office = asyncio.create_task(self._hold_office(context, listed, over), name="office")
 
         async def begin() -> None:
             await self._first_list(context)
-            self._enqueue_all(context, spread=0.0)
-            context.queue.start()
             loop = asyncio.get_running_loop()
             self._tasks = [
                 loop.create_task(self._relist_for_ever(context, pools), name="relist"),
                 loop.create_task(self._pulse(context), name="pulse"),
             ]
             self.loops.ready = None
-            port = self.health.port if self.health else 0
-            log.info("operator.ready", extra={"namespaces": ",".join(self._options.namespaces) or "all", "port": port})
+            self._announce("operator.standby")
+            listed.set()
 
         async def end() -> None:
             self.loops.ready = "stopping"
@@ -145,14 +156,43 @@ class Engine:
                     await databases.close()
 
         namespaces = self._options.namespaces
-        await kopf.operator(
-            registry=informer.registry(context, connect, begin, end),
-            settings=informer.settings(),
-            standalone=True,
-            clusterwide=not namespaces,
-            namespaces=namespaces,
-            stop_flag=stop,
-        )
+        try:
+            await kopf.operator(
+                registry=informer.registry(context, connect, begin, end),
+                settings=informer.settings(),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=namespaces,
+                stop_flag=over,
+            )
+        finally:
+            if not office.done():
+                office.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await office
+            await context.leadership.release()
+
+    async def _hold_office(self, context: Context, listed: asyncio.Event, over: asyncio.Event) -> None:
+        """Stand by, lead, and have the process end when the leadership is lost."""
+
+        async def begin() -> None:
+            await context.leadership.leading.wait()
+            self.loops.role = "leader"
+            self._enqueue_all(context, spread=0.0)
+            context.queue.start()
+            self._announce("operator.ready")
+
+        try:
+            await listed.wait()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(begin(), name="begin")
+                tasks.create_task(context.leadership.campaign(), name="leadership")
+        finally:
+            over.set()
+
+    def _announce(self, what: str) -> None:
+        port = self.health.port if self.health else 0
+        log.info(what, extra={"namespaces": ",".join(self._options.namespaces) or "all", "port": port})
 
     async def _first_list(self, context: Context) -> None:
         """Nothing begins without it, so it is tried until it works."""

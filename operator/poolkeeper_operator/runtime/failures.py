@@ -25,3 +25,14 @@ class KubeError(Exception):
     def forbidden(self) -> bool:
         """The operator lacks the right."""
         return self.status == 403  # noqa: PLR2004 - HTTP
+
+    @property
+    def senseless(self) -> bool:
+        """The server understood what was sent and will never take it."""
+        return self.status in {400, 413, 422}
+
+
+class NotLeading(Exception):
+    """A write that this process may not begin, since another one may hold the Lease (O29)."""
+
+    expected = True

@@ -6,6 +6,7 @@ GROUP = "poolkeeper.dev"
 VERSION = "v1alpha1"
 MANAGER = "poolkeeper-operator"
 SCALER = "poolkeeper-scaler"
+DELETION_POLICY = f"taskqueue-deletion.{GROUP}"  # names of an admission policy of the chart and of its binding
 POOL_LABEL = f"{GROUP}/pool"
 
 
@@ -48,8 +49,20 @@ SERVICE_ACCOUNT = Resource("ServiceAccount", "", "v1", "serviceaccounts")
 DISRUPTION_BUDGET = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
 EVENT = Resource("Event", "", "v1", "events")
 CRD = Resource("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+ADMISSION_POLICY = Resource(
+    "ValidatingAdmissionPolicy", "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", namespaced=False
+)
+ADMISSION_BINDING = Resource(
+    "ValidatingAdmissionPolicyBinding",
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    namespaced=False,
+)
 ACCESS_REVIEW = Resource(
     "SelfSubjectAccessReview", "authorization.k8s.io", "v1", "selfsubjectaccessreviews", namespaced=False
 )
+
+LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 
 WATCHED = (*OURS, DEPLOYMENT, POD)

@@ -1,44 +1,70 @@
 """The API server on plain dicts: get, list, apply, apply_status, create, delete.
 
 Guarantees: every request has a time limit; 404 on get and delete is an answer, not an error; anything else refused is
-a KubeError that names verb and object. Desired state is written by server-side apply only. Nothing is cached, retried
-or logged here. Plain dicts, because typed models drop fields that they do not know.
+a KubeError that names verb and object. Desired state is written by server-side apply only, finalizers aside. Whatever changes something asks
+`permit` twice, at last when its connection stands and the bytes are about to leave (O29); reviews of rights and the Lease itself
+do not. Nothing is cached, retried or logged here. Plain dicts, because typed models drop fields that they do not know.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 
-from poolkeeper_operator.runtime.failures import KubeError
-from poolkeeper_operator.runtime.kinds import EVENT, MANAGER, Resource
+from poolkeeper_operator.runtime.failures import KubeError, NotLeading
+from poolkeeper_operator.runtime.kinds import ACCESS_REVIEW, EVENT, LEASE, MANAGER, Resource
 
 Manifest = dict[str, Any]
 TIMEOUT = 15.0
 PAGE = 500
 APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
 OK_BELOW = 400
+
+Permit = Callable[[], float]
+"""The seconds that a write may take which begins now; raises NotLeading."""
+
+_PERMIT: ContextVar[Permit | None] = ContextVar("permit", default=None)
+
+
+class _Request(aiohttp.ClientRequest):
+    """Asks once more when the connection stands: until then a request may have waited for long."""
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        permit = _PERMIT.get()
+        if permit is not None:
+            permit()
+        return await super().send(conn)
+
+
+def _nobody() -> float:
+    raise NotLeading("this program only reads from the API server")
 
 
 class Kube:
-    """One client for all kinds; `writes` counts what was sent to change something."""
+    """One client for all kinds; `writes` counts what was sent to change something, `permit` says whether it may be."""
 
     def __init__(self, settings: Configuration) -> None:
+        settings.client_session_kwargs = {"request_class": _Request}
         self._settings = settings
         self._client = ApiClient(settings)
         self.writes = 0
+        self.permit: Permit = _nobody
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> Manifest | None:
+    async def get(
+        self, resource: Resource, namespace: str | None, name: str, *, within: float = TIMEOUT
+    ) -> Manifest | None:
         """The object, None if it is not there."""
         try:
-            return await self._send("GET", resource.path(namespace, name))
+            return await self._send("GET", resource.path(namespace, name), within=within)
         except KubeError as error:
             if error.not_found:
                 return None
@@ -66,7 +92,7 @@ class Kube:
         meta = manifest["metadata"]
         query = {"fieldManager": manager, "force": "true"}
         path = resource.path(meta.get("namespace"), meta["name"], sub)
-        return await self._send("PATCH", path, query, manifest, APPLY)
+        return await self._write("PATCH", path, query, manifest, APPLY)
 
     async def apply_status(self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any]) -> Manifest:
         """Server-side apply of the whole status; what it leaves out is removed."""
@@ -78,9 +104,39 @@ class Kube:
         }
         return await self.apply(resource, manifest, sub="status")
 
+    async def set_finalizers(
+        self, resource: Resource, manifest: Mapping[str, Any], finalizers: Sequence[str]
+    ) -> Manifest:
+        """Replace the finalizers of an object as it was read; a conflict if it changed since, never a new object.
+
+        Not by server-side apply: an entry that a user's manifest brought along is theirs there, and would stay.
+        """
+        meta = manifest["metadata"]
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": [*finalizers]}}
+        path = resource.path(meta["namespace"], meta["name"])
+        return await self._write("PATCH", path, {"fieldManager": MANAGER}, body, MERGE)
+
     async def create(self, resource: Resource, manifest: Manifest, namespace: str | None = None) -> Manifest:
-        """Create; 409 if it is there. For reviews and Events; desired state is applied instead."""
-        return await self._send("POST", resource.path(namespace), {"fieldManager": MANAGER}, manifest)
+        """Create; 409 if it is there. For Events; desired state is applied instead."""
+        return await self._write("POST", resource.path(namespace), {"fieldManager": MANAGER}, manifest)
+
+    async def review(self, attributes: Manifest) -> Manifest:
+        """Ask what this identity may do."""
+        review = {
+            "apiVersion": ACCESS_REVIEW.api_version,
+            "kind": ACCESS_REVIEW.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+        return await self._send("POST", ACCESS_REVIEW.path(), None, review)
+
+    async def create_lease(self, lease: Manifest, *, within: float) -> Manifest:
+        """Make the Lease; 409 if somebody else did."""
+        return await self._send("POST", LEASE.path(lease["metadata"]["namespace"]), None, lease, within=within)
+
+    async def replace_lease(self, lease: Manifest, *, within: float) -> Manifest:
+        """Replace the Lease as it was seen; 409 if it has changed since."""
+        path = LEASE.path(lease["metadata"]["namespace"], lease["metadata"]["name"])
+        return await self._send("PUT", path, None, lease, within=within)
 
     async def create_event(self, event: Manifest) -> bool:
         """Post an Event; False if one of that name has been posted before."""
@@ -95,7 +151,7 @@ class Kube:
     async def delete(self, resource: Resource, namespace: str | None, name: str) -> bool:
         """Delete; False if it was not there."""
         try:
-            await self._send("DELETE", resource.path(namespace, name))
+            await self._write("DELETE", resource.path(namespace, name))
         except KubeError as error:
             if error.not_found:
                 return False
@@ -107,6 +163,22 @@ class Kube:
         found = await self._send("GET", "/version")
         return int(found["major"]), int("".join(c for c in found["minor"] if c.isdigit()))
 
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Manifest | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        """A request that changes something: only while permitted, and given up before another process could lead."""
+        within = min(TIMEOUT, self.permit())
+        asked = _PERMIT.set(self.permit)
+        try:
+            return await self._send(method, path, query, body, content_type, within=within)
+        finally:
+            _PERMIT.reset(asked)
+
     async def _send(
         self,
         method: str,
@@ -114,6 +186,8 @@ class Kube:
         query: Mapping[str, str] | None = None,
         body: Manifest | None = None,
         content_type: str = "application/json",
+        *,
+        within: float = TIMEOUT,
     ) -> Manifest:
         if method != "GET":
             self.writes += 1
@@ -124,7 +198,7 @@ class Kube:
             headers["Authorization"] = token
         url = self._settings.host + path + (f"?{urlencode(query)}" if query else "")
         try:
-            answer = await self._client.call_api(method, url, headers, body, _request_timeout=TIMEOUT)
+            answer = await self._client.call_api(method, url, headers, body, _request_timeout=within)
             raw = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(

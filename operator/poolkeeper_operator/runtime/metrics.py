@@ -29,6 +29,10 @@ QUEUE_GAUGES: Mapping[str, Gauge] = {
     "expiries": Gauge("poolkeeper_queue_lease_expiries", "Leases that ended by expiry, in total.", _QUEUE),
 }
 SCALED = Counter("poolkeeper_pool_scaled_total", "Changes of a pool's size.", (*_POOL, "direction"))
+CONTESTED = Gauge(
+    "poolkeeper_operator_contested_databases", "Databases in which another operator keeps a namespace of this one's."
+)
+LEADER = Gauge("poolkeeper_operator_leader", "1 while this operator may act, 0 while it stands by.")
 FAILED = Counter("poolkeeper_operator_reconcile_failures_total", "Reconciles that will be tried again.", ("kind",))
 
 

@@ -1,7 +1,8 @@
 """Reconciling a WorkerPool: its children take their shape, its size follows its work, its status says why.
 
 Guarantees: what is as wanted is not written; a pool that cannot be understood (unknown queue, several databases, invalid
-spec) keeps the Deployment that it has and says what to do; deleting needs nothing of us (owner references).
+spec) keeps the Deployment that it has and says what to do; deleting needs nothing of us (owner references). A Deployment is
+written as it was seen, or not at all: who was frozen in between changes nothing (O29).
 """
 
 import logging
@@ -38,6 +39,7 @@ from poolkeeper_operator.runtime.ticks import database_of
 
 log = logging.getLogger(__name__)
 AGAIN = 60.0
+SOON = 0.1
 CONNECTING = 2.0  # seconds until a database that was never tried is asked about again
 
 
@@ -94,21 +96,30 @@ class Pools:
     async def _keep(self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, memory: Memory) -> float | None:
         meta = pool["metadata"]
         namespace, name = meta["namespace"], meta["name"]
+        if place.link is not None and place.link.kept_elsewhere:
+            return AGAIN
+        if self._context.undecided(namespace, place.name):
+            return CONNECTING
         drains = self._grace(pool, spec, place, self._context.world.get(DEPLOYMENT.kind, namespace, name))
         try:
             live: Mapping[str, Any] = await self._shape(pool, spec, place, memory, drains)
             pool = await self._answer_scale(pool, spec, live)
         except KubeError as error:
+            if error.conflict:
+                return await self._look_again(namespace, name)
             if error.status not in {400, 403, 422}:
                 raise
             return await self._refuse(pool, "Refused", f"the API server refuses a child of the pool: {error.message}")
-        if self._context.undecided(namespace, place.name):
-            return CONNECTING
         pods = living(self._context.world.pods(namespace, name))
         sized: Sized | None = None
         if place.link is not None:
             await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
-            sized = await self._scaler.size(pool, spec, place.link, live, pods, memory)
+            try:
+                sized = await self._scaler.size(pool, spec, place.link, live, pods, memory)
+            except KubeError as error:
+                if not error.conflict:
+                    raise
+                return await self._look_again(namespace, name)
             live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
             busy = sized.view.busy if sized.view else None
             metrics.tell_pool(namespace, name, sized.decision, int(live["spec"].get("replicas") or 0), busy)
@@ -179,11 +190,20 @@ class Pools:
         if live is not None and (why is None or memory.accepted == (mark, live["metadata"]["generation"])):
             memory.shaped = _shape_of(pool, place, live)
             return live
-        answer = await self._context.kube.apply(DEPLOYMENT, wanted)
+        answer = await self._context.kube.apply(DEPLOYMENT, children.as_seen(wanted, live))
         log.info("pool.shaped: %s/%s: %s", namespace, name, why, extra={"pool": f"{namespace}/{name}"})
         memory.accepted = (mark, answer["metadata"]["generation"])
         self._context.world.put(DEPLOYMENT.kind, answer)
         return answer
+
+    async def _look_again(self, namespace: str, name: str) -> float:
+        """The Deployment was changed meanwhile: what to do is decided anew, from what it is now."""
+        live = await self._context.kube.get(DEPLOYMENT, namespace, name)
+        if live is None:
+            self._context.world.drop(DEPLOYMENT.kind, namespace, name)
+        else:
+            self._context.world.put(DEPLOYMENT.kind, live)
+        return SOON
 
     async def _child(self, resource: Resource, wanted: dict[str, Any], *, new: bool) -> None:
         """Apply a small child unless it is as wanted; it is not watched, so it is looked at once and when it should change."""

@@ -6,11 +6,13 @@ refused. Without a reading the last figures stand and SignalFresh says since whe
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from poolkeeper.codes import Code
+from poolkeeper.errors import PoolkeeperError
 from poolkeeper.store import calls
-from poolkeeper.store.rows import Applied, DeadBatch, QueueStats
+from poolkeeper.store.rows import Applied, QueueStats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, coarse, merge
@@ -18,14 +20,15 @@ from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import ResourceError, TaskQueueSpec, TaskQueueStatus
 from poolkeeper_operator.resources.taskqueue import DeadLetters, Depth, HeldBack
 from poolkeeper_operator.runtime import metrics
+from poolkeeper_operator.runtime.announcer import Announcer
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
+from poolkeeper_operator.runtime.removal import REFUSAL_KEPT, Removals, database_name
 
 ADOPT = f"{GROUP}/adopt"
+AGAIN = 60.0
 CONNECTING = 2.0  # seconds until a database that was never tried is asked about again
-BATCHES = 10  # announced in one pass
-SHOWN = 5  # kinds of tasks or reasons named in an Event
 Name = tuple[str, str]
 
 
@@ -34,27 +37,37 @@ class Queues:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._applied: dict[Name, tuple[str, int]] = {}  # digest of what was applied, and the version that it became
-        self._dead: dict[Name, tuple[int, int]] = {}  # dead letters when batches were last asked for
+        self._applied: dict[Name, tuple[str, int, datetime]] = {}  # what, the version that it became, when
         self._freshness = Freshness(context)
+        self._announcer = Announcer(context)
+        self._removals = Removals(context)
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; the seconds until the next."""
         manifest = self._context.world.get(QUEUE.kind, namespace, name)
         if manifest is None:
             self._applied.pop((namespace, name), None)
-            self._dead.pop((namespace, name), None)
+            self._announcer.forget((namespace, name))
             metrics.forget(metrics.QUEUE_GAUGES, namespace, name)
             return None
+        if "deletionTimestamp" in manifest["metadata"]:
+            return await self._remove(manifest)
         try:
             spec = self._context.spec(TaskQueueSpec, manifest)
         except ResourceError as error:
             return await self._write(manifest, verdicts.stalled("InvalidSpec", str(error)), None, None)
+        return await self._reach(manifest, spec)
+
+    async def _reach(self, manifest: Mapping[str, Any], spec: TaskQueueSpec) -> float | None:
+        """A queue that can be read: find its database."""
+        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         if self._context.undecided(namespace, spec.database_ref.name) and self._known_database(namespace, spec):
             return CONNECTING
         link, lack = self._link(namespace, name, spec)
         if link is None:
             return await self._write(manifest, lack, None, None)
+        if link.kept_elsewhere:
+            return AGAIN
         return await self._keep(manifest, spec, link)
 
     async def _keep(self, manifest: Mapping[str, Any], spec: TaskQueueSpec, link: Link) -> float | None:
@@ -64,18 +77,51 @@ class Queues:
         await self._freshness.tell(manifest, link, blind)
         if blind is not None or link.failures:
             return await self._write(manifest, self._kept(manifest, spec, link), link, None)
-        applied = await self._apply(manifest, spec, link)
+        manifest = await self._removals.keep_finalizer(manifest)
+        try:
+            applied = await self._apply(manifest, spec, link)
+        except PoolkeeperError as error:
+            reason = "DatabaseReadOnly" if error.code == Code.DATABASE_READ_ONLY else "NotApplied"
+            return await self._write(manifest, verdicts.waiting(reason, f"{link.name}: {error}"), link, None)
         if applied.code is not None:
-            return await self._write(manifest, _orphaned(manifest), link, None)
+            return await self._write(manifest, _orphaned(manifest, applied), link, None)
         stats = link.reading.queues.get(key) if link.reading else None
         if stats is None:  # it was made just now: the reading that has it comes at once, and with it one whole status
             link.wake()
             return CONNECTING
         metrics.tell_queue(stats)
-        await self._announce(manifest, spec, stats, link)
-        return await self._write(
-            manifest, _judge(manifest, spec, applied.policy_version), link, stats, applied.policy_version
+        verdict = _judge(manifest, spec, applied.policy_version)
+        await self._tell_inherited(manifest, stats)
+        again = await self._write(manifest, verdict, link, stats, applied.policy_version)
+        return sooner(again, await self._announcer.announce(manifest, spec, stats, link))
+
+    async def _remove(self, manifest: Mapping[str, Any]) -> float | None:
+        """A queue that is being deleted: nothing is applied any more, and it goes when its policy is fulfilled."""
+        key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+        self._applied.pop(key, None)
+        database = (key[0], database_name(manifest))
+        if self._context.undecided(*database) and self._context.world.get(DATABASE.kind, *database) is not None:
+            return CONNECTING
+        link = self._context.links.get(database)
+        if link is not None and link.kept_elsewhere:
+            return AGAIN
+        said = await self._removals.remove(manifest, link)
+        if said is None:
+            return None
+        conditions, again = said
+        return sooner(await self._write(manifest, conditions, None, None), again)
+
+    async def _tell_inherited(self, manifest: Mapping[str, Any], stats: QueueStats) -> None:
+        """A new TaskQueue that finds the tasks of an earlier one says so, once (C50)."""
+        found = {"ready": stats.ready, "scheduled": stats.scheduled, "waiting": stats.waiting, "dead": stats.dead}
+        found["running"] = stats.running + stats.leased
+        if (manifest.get("status") or {}).get("policyVersion") is not None or not any(found.values()):
+            return
+        text = "found the tasks of this name that were there before: " + ", ".join(
+            f"{k} {n}" for k, n in found.items() if n
         )
+        suffix = f"inherited-{manifest['metadata']['uid'][:8]}"
+        await self._context.tell(manifest, "Normal", "Inherited", text, suffix=suffix)
 
     def _known_database(self, namespace: str, spec: TaskQueueSpec) -> bool:
         return self._context.world.get(DATABASE.kind, namespace, spec.database_ref.name) is not None
@@ -102,15 +148,19 @@ class Queues:
     async def _apply(self, manifest: Mapping[str, Any], spec: TaskQueueSpec, link: Link) -> Applied:
         meta = manifest["metadata"]
         key = (meta["namespace"], meta["name"])
-        space = await self._context.namespace(meta["namespace"])
+        space = await self._context.namespace(meta["namespace"], fresh=key not in self._applied)
         uid = (space or {}).get("metadata", {}).get("uid", "")
-        adopt = (meta.get("annotations") or {}).get(ADOPT) == "true"
+        adopt = (meta.get("annotations") or {}).get(ADOPT)
         instance = link.reading.stats.instance_id if link.reading else None
         mark = digest([spec.to_store(), uid, adopt, str(instance)])
         stats = link.reading.queues.get(key) if link.reading else None
         known = self._applied.get(key)
-        if known and known[0] == mark and (stats is None or stats.policy_version == known[1]):
-            return Applied(None, stats.queue_id if stats else 0, known[1], changed=False)
+        if (
+            known
+            and known[0] == mark
+            and (_unread(link, known[2]) if stats is None else stats.policy_version == known[1])
+        ):
+            return Applied(None, stats.queue_id if stats else 0, known[1], changed=False, owner=None)
         call = calls.apply_policy(
             self._context.cluster,
             uid,
@@ -118,30 +168,18 @@ class Queues:
             spec.to_store(),
             who=f"{MANAGER} generation {meta['generation']}",
             adopt=adopt,
+            term=link.term,
         )
         applied = await link.call(call)
         if applied.code is None:
-            self._applied[key] = (mark, applied.policy_version)
+            self._applied[key] = (mark, applied.policy_version, self._context.now())
             if applied.changed:
                 link.wake()
-        elif applied.code != Code.QUEUE_OWNED:
+            return applied
+        self._applied.pop(key, None)
+        if applied.code != Code.QUEUE_OWNED:
             raise RuntimeError(f"queue {key[0]}/{key[1]}: the store refused its policy: {applied.code}")
         return applied
-
-    async def _announce(self, manifest: Mapping[str, Any], spec: TaskQueueSpec, stats: QueueStats, link: Link) -> None:
-        """One Event per numbered batch, then the mark in the store: a crash between both repeats the same Event name."""
-        key = (stats.namespace, stats.name)
-        if self._dead.get(key, (0, 0)) == (stats.dead, 0) and not stats.dead_recent:
-            return
-        for _ in range(BATCHES):
-            batch = await link.call(calls.dead_batch(stats.queue_id))
-            if batch is None:
-                self._dead[key] = (stats.dead, stats.dead_recent)
-                return
-            instance = str(link.reading.stats.instance_id)[-8:] if link.reading else ""
-            suffix = f"dead-{instance}-{batch.number}"
-            await self._context.tell(manifest, "Warning", "DeadLetters", announcement(batch, spec), suffix=suffix)
-            await link.call(calls.dead_batch_announced(stats.queue_id, batch.number))
 
     async def _write(
         self,
@@ -159,16 +197,31 @@ class Queues:
             conditions.append(self._freshness.condition(link, now))
         if stats is not None:
             conditions.append(_dead_letters(stats))
+        refusal = await self._removals.refusal(manifest)
+        if refusal is not None:
+            conditions.append(refusal)
         figures = _figures(stats) if stats is not None else _last_figures(present)
         if version is not None:
             figures["policyVersion"] = version
         status = {
             **figures,
             "observedGeneration": generation,
-            "conditions": merge(present.get("conditions") or [], conditions, generation=generation, now=now),
+            "conditions": merge(
+                present.get("conditions") or []
+                if refusal
+                else verdicts.without(present.get("conditions") or [], "NotEnforced"),
+                conditions,
+                generation=generation,
+                now=now,
+            ),
         }
         again = await self._context.write_status(QUEUE, manifest, status)
-        return again if again is not None else (60.0 if link is None else None)
+        return sooner(again, AGAIN if link is None else None, REFUSAL_KEPT if refusal else None)
+
+
+def sooner(*moments: float | None) -> float | None:
+    """The earliest of some moments; None is never."""
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def _judge(manifest: Mapping[str, Any], spec: TaskQueueSpec, version: int) -> list[Condition]:
@@ -185,11 +238,16 @@ def _judge(manifest: Mapping[str, Any], spec: TaskQueueSpec, version: int) -> li
     return verdicts.ready("PolicyApplied", f"policy version {version}{paused}")
 
 
-def _orphaned(manifest: Mapping[str, Any]) -> list[Condition]:
+def _unread(link: Link, moment: datetime) -> bool:
+    """Whether the last reading is older than this; a younger one without our queue says that another has taken it."""
+    return link.reading is None or link.reading.at <= moment
+
+
+def _orphaned(manifest: Mapping[str, Any], applied: Applied) -> list[Condition]:
     meta = manifest["metadata"]
     text = (
         f'queue "{meta["name"]}": its tasks belong to another cluster or to an earlier namespace "{meta["namespace"]}"; '
-        f"to take them over, annotate this TaskQueue with {ADOPT}=true"
+        f"to take them over from there, annotate this TaskQueue with {ADOPT}={applied.owner}"
     )
     return verdicts.stalled("Orphaned", text)
 
@@ -220,23 +278,3 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
 
 def _last_figures(present: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in present.items() if key not in {"conditions", "observedGeneration"}}
-
-
-def announcement(batch: DeadBatch, spec: TaskQueueSpec) -> str:
-    """One readable sentence about a batch, with its owner and runbook."""
-    what = f"{batch.count} dead letter{'' if batch.count == 1 else 's'}"
-    error = f", first error: {batch.first_error}" if batch.first_error else ""
-    owner = f"; owner {spec.dead_letter.owner}" if spec.dead_letter.owner else ""
-    runbook = f", runbook {spec.dead_letter.runbook_url}" if spec.dead_letter.runbook_url else ""
-    return (
-        f"{what}: {_top(batch.types)} ({_top(batch.reasons)}), first task {batch.first_task}{error}{owner}{runbook}; "
-        f"`poolkeeper task timeline {batch.first_task}` tells what happened"
-    )
-
-
-def _top(counts: Mapping[str, int]) -> str:
-    """The most frequent ones with their counts, and how many others there are."""
-    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    said = ", ".join(f"{name} {count}" for name, count in ranked[:SHOWN])
-    rest = sum(count for _, count in ranked[SHOWN:])
-    return f"{said}, others {rest}" if rest else said

@@ -28,6 +28,8 @@ class Quotas:
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; the seconds until the next."""
         manifest = self._context.world.get(QUOTA.kind, namespace, name)
+        if any(link.kept_elsewhere for (space, _), link in self._context.links.items() if space == namespace):
+            return AGAIN
         self._wake_users(f"{namespace}/{name}")
         if manifest is None:
             return None

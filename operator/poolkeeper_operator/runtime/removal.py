@@ -35,7 +35,7 @@ FINALIZER = f"{GROUP}/purge"
 PAGES = 5  # pages of the store's size in one pass
 NEXT = 0.5  # seconds between passes
 BLOCKED = 10.0
-REFUSAL_KEPT = 60.0  # seconds that a look at the admission policy is remembered
+REFUSAL_KEPT = 20.0  # seconds that a look at the admission policy is remembered
 Name = tuple[str, str]
 Manifest = dict[str, Any]
 
@@ -101,7 +101,7 @@ class Removals:
     async def _purge(self, manifest: Mapping[str, Any], link: Link) -> str | None:
         """Remove some pages; how it ended, None while there is more."""
         meta = manifest["metadata"]
-        space = await self._context.namespace(meta["namespace"])
+        space = await self._context.namespace(meta["namespace"], fresh=True)
         owner = (self._context.cluster, (space or {}).get("metadata", {}).get("uid", ""))
         for _ in range(PAGES):
             cursor = self._cursors.get(meta["uid"])

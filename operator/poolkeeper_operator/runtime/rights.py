@@ -4,15 +4,19 @@ The chart's roles are compared with this list by a test. Nothing that is not use
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from poolkeeper_operator.runtime.kinds import ACCESS_REVIEW, GROUP
+from poolkeeper_operator.runtime.kinds import ADMISSION_BINDING, ADMISSION_POLICY, DELETION_POLICY, GROUP
 from poolkeeper_operator.runtime.kube import Kube
+from poolkeeper_operator.runtime.leadership import DEFAULT_LEASE, Post
 
 
 @dataclass(frozen=True)
 class Right:
-    """Verbs on a resource, and what for; `cluster`: needs a cluster role even when the operator keeps one namespace."""
+    """Verbs on a resource, and what for; `cluster`: needs a cluster role even when the operator keeps one namespace.
+
+    `home`: only in the namespace of the operator's Lease, whose name stands for the `name` here.
+    """
 
     group: str
     resource: str
@@ -20,6 +24,7 @@ class Right:
     why: str
     cluster: bool = False
     name: str | None = None  # one object only
+    home: bool = False
 
     def __str__(self) -> str:
         where = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -33,6 +38,7 @@ RIGHTS: tuple[Right, ...] = (
     *(Right(GROUP, kind, _LOOK, "the resources that it keeps") for kind in _KINDS),
     *(Right(GROUP, f"{kind}/status", ("patch",), "conditions and figures") for kind in _KINDS),
     Right(GROUP, "workerpools", ("patch",), "spec.replicas, so that /scale answers"),
+    Right(GROUP, "taskqueues", ("patch",), "the finalizer of a queue with deletionPolicy Purge"),
     Right(GROUP, "workerpools/finalizers", ("update",), "blockOwnerDeletion where the cluster guards owner references"),
     Right("apps", "deployments", (*_LOOK, "create", "patch"), "the workers of a pool"),
     Right("", "pods", (*_LOOK, "patch"), "why a pod does not start; deletion costs of victims"),
@@ -42,6 +48,12 @@ RIGHTS: tuple[Right, ...] = (
     Right("", "secrets", ("get",), "connection strings, by name only"),
     Right("", "namespaces", ("get",), "identity of a queue's namespace; who may use a quota"),
     Right("", "namespaces", ("get",), "identity of the cluster", cluster=True, name="kube-system"),
+    *(
+        Right(
+            kind.group, kind.plural, ("get",), "is deletionPolicy Refuse enforced", cluster=True, name=DELETION_POLICY
+        )
+        for kind in (ADMISSION_POLICY, ADMISSION_BINDING)
+    ),
     Right(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
@@ -49,16 +61,18 @@ RIGHTS: tuple[Right, ...] = (
         "fields of the installed schemas",
         cluster=True,
     ),
+    Right("coordination.k8s.io", "leases", ("create",), "the Lease that makes one operator the leader", home=True),
+    Right("coordination.k8s.io", "leases", ("get", "update"), "to hold and to renew it", home=True, name=DEFAULT_LEASE),
 )
 
 
-async def missing(kube: Kube, namespaces: tuple[str, ...]) -> list[str]:
+async def missing(kube: Kube, namespaces: tuple[str, ...], post: Post) -> list[str]:
     """One line for each right that the API server says we lack: in every namespace kept, or cluster-wide for ()."""
     asked = [
         (right, verb, namespace)
-        for right in RIGHTS
+        for right in (replace(right, name=right.name and post.name) if right.home else right for right in RIGHTS)
         for verb in right.verbs
-        for namespace in ((None,) if right.cluster or not namespaces else namespaces)
+        for namespace in _places(right, namespaces, post)
     ]
     answers = await asyncio.gather(*(_allowed(kube, right, verb, namespace) for right, verb, namespace in asked))
     return [
@@ -66,6 +80,12 @@ async def missing(kube: Kube, namespaces: tuple[str, ...]) -> list[str]:
         for (right, verb, namespace), allowed in zip(asked, answers, strict=True)
         if not allowed
     ]
+
+
+def _places(right: Right, namespaces: tuple[str, ...], post: Post) -> tuple[str | None, ...]:
+    if right.home:
+        return (post.namespace,)
+    return (None,) if right.cluster or not namespaces else namespaces
 
 
 async def _allowed(kube: Kube, right: Right, verb: str, namespace: str | None) -> bool:
@@ -78,12 +98,7 @@ async def _allowed(kube: Kube, right: Right, verb: str, namespace: str | None) -
         "namespace": namespace,
         "name": right.name,
     }
-    review = {
-        "apiVersion": ACCESS_REVIEW.api_version,
-        "kind": ACCESS_REVIEW.kind,
-        "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}},
-    }
-    answer = await kube.create(ACCESS_REVIEW, review)
+    answer = await kube.review({k: v for k, v in attributes.items() if v})
     return bool(answer.get("status", {}).get("allowed"))
 
 
@@ -92,4 +107,6 @@ def _sentence(right: Right, verb: str, namespace: str | None) -> str:
     place = f'in namespace "{namespace}"' if namespace else "in all namespaces"
     if right.cluster:
         place = f'named "{right.name}"' if right.name else "in the cluster"
+    elif right.name:
+        place = f'named "{right.name}" {place}'
     return f"right_missing: {verb} {where} {place} ({right.why}); add it to the operator's role"

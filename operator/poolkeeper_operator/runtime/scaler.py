@@ -119,9 +119,9 @@ class Scaler:
         """Mark and price the pods that shall go; the number of replicas that may be written now."""
         chosen = plan(pod_states(seen), goal=decision.goal, replicas=seen.replicas)
         if chosen.mark:
-            await link.call(calls.mark_sessions(pool, chosen.mark, draining=True))
+            await link.call(calls.mark_sessions(pool, chosen.mark, draining=True, term=link.term))
         if chosen.unmark:
-            await link.call(calls.mark_sessions(pool, chosen.unmark, draining=False))
+            await link.call(calls.mark_sessions(pool, chosen.unmark, draining=False, term=link.term))
         namespace = pool.partition("/")[0]
         for pod in seen.pods:
             wanted = VICTIM if pod.name in chosen.costs else None
@@ -188,6 +188,7 @@ class Scaler:
         memory.lines = [line, *memory.lines][:LINES]
         await self._context.tell(pool, "Normal", "Scaled", decision.sentence)
         try:
-            await link.call(calls.record_decision(key, {**decision.as_record(), "applied": replicas}))
+            record = {**decision.as_record(), "applied": replicas}
+            await link.call(calls.record_decision(key, record, term=link.term))
         except (PoolkeeperError, OSError) as error:  # the size is written; its record must not undo that
             log.warning("decision.unrecorded: %s: %s", key, error)

@@ -2,7 +2,7 @@
 
 Guarantees: the caps in the store never add up to more than the quota at any instant, pods that start, surge or drain
 included; a pool whose quota is missing, suspended or forbidden is closed; a pool that cannot be read is taken to use
-all that it was given. Two operators dividing at once are not provided for here.
+all that it was given. Of two operators the store obeys the one whose term it is (O29).
 """
 
 from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Shares:
                 self.context.enqueue(QUOTA, *key.split("/"))
         self.used = _used(uses.values())
         for pool, cap in self._changes(ticked, pools):
-            await ticked.call(calls.set_pool(pool, max_running=cap))
+            await ticked.call(calls.set_pool(pool, max_running=cap, term=ticked.term))
             self._told[pool] = Told(cap, self.context.now(), sure=True)
 
     def cap(self, pool: str, spec: WorkerPoolSpec) -> tuple[Cap, ...]:

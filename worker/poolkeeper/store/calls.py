@@ -27,9 +27,12 @@ from poolkeeper.store.tending import (
     dead_batch,
     dead_batch_announced,
     decisions,
+    lead,
     maintain,
     mark_sessions,
+    purge,
     record_decision,
+    resign,
     set_pool,
     stats,
     sweep,
@@ -56,16 +59,19 @@ __all__ = [
     "end_session",
     "extend",
     "installation",
+    "lead",
     "listen",
     "maintain",
     "mark_sessions",
     "pause",
+    "purge",
     "queues",
     "record_decision",
     "register_session",
     "renew",
     "report_drain",
     "requeue",
+    "resign",
     "set_pool",
     "stats",
     "submit",
@@ -174,9 +180,13 @@ def apply_policy(
     policy: Mapping[str, Any],
     *,
     who: str,
-    adopt: bool = False,
+    adopt: str | None = None,
+    term: UUID | None = None,
 ) -> Call[Applied]:
-    """Apply the policy of a queue (O1); ``policy`` is ``QueuePolicy.to_store()``. The same policy changes nothing."""
+    """Apply the policy of a queue (O1); ``policy`` is ``QueuePolicy.to_store()``. The same policy changes nothing.
+
+    Refused with ``queue_owned`` where it is another's, unless ``adopt`` is the ``owner`` that such a refusal named.
+    """
     params = {
         "cluster": cluster,
         "namespace_uid": namespace_uid,
@@ -185,6 +195,7 @@ def apply_policy(
         "spec": Json(dict(policy)),
         "who": who,
         "adopt": adopt,
+        "term": term,
     }
     return Call("apply_policy", params, one(Applied))
 

@@ -222,12 +222,13 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Applied:
-    """Answer to apply_policy: ``code`` queue_owned where another cluster or namespace has the name."""
+    """Answer to apply_policy: ``code`` queue_owned where another cluster or namespace, the ``owner``, has the name."""
 
     code: Code | None
     queue_id: int
     policy_version: int
     changed: bool
+    owner: str | None
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,7 @@ class QueueStats:
     waiting: int
     dead: int
     dead_recent: int
+    dead_unannounced: bool  # some are in no confirmed batch (O24)
     oldest_runnable: timedelta | None
     next_due: timedelta | None
     lease_expiries: int
@@ -283,11 +285,12 @@ class SessionStats:
 
 @dataclass(frozen=True)
 class DrainSample:
-    """One drain: how long it took; ``truncated``: it was cut, the true figure is larger (O20)."""
+    """One drain: how long it took; ``truncated``: it was cut, the true figure is larger (O20); ``grace``: seconds that it had."""
 
     ended_ago: timedelta
     seconds: float
     truncated: bool
+    grace: float | None = None
 
 
 @dataclass(frozen=True)
@@ -321,10 +324,22 @@ class DeadBatch:
     number: int
     count: int
     first_task: UUID
+    first_reason: str
+    first_error_class: str | None
     first_error: str | None
     types: dict[str, int]
     reasons: dict[str, int]
+    tenants: int
     at: datetime
+
+
+@dataclass(frozen=True)
+class Purged:
+    """Answer to purge: ``removed`` tasks in this page; ``cursor`` goes into the next call, None: nothing is left."""
+
+    code: Code | None
+    removed: int
+    cursor: dict[str, Any] | None
 
 
 @dataclass(frozen=True)

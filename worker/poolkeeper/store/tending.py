@@ -1,4 +1,8 @@
-"""The calls of the operator: one reading of everything, limits, marks, decisions, announcements, upkeep."""
+"""The calls of the operator: one reading of everything, limits, marks, decisions, announcements, upkeep.
+
+What an operator writes carries the ``term`` that ``lead`` answered: the store refuses one that is over (``not_leading``). Without a
+term it writes only where no operator keeps the namespace.
+"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -7,8 +11,10 @@ from uuid import UUID
 
 from psycopg.types.json import Json
 
-from poolkeeper.store.call import Call, Row, from_json, maybe, nothing, value
-from poolkeeper.store.rows import DeadBatch, PoolStats, QueueStats, Stats
+from poolkeeper.codes import Code
+from poolkeeper.errors import error
+from poolkeeper.store.call import Call, Row, from_json, maybe, nothing, one, value
+from poolkeeper.store.rows import DeadBatch, PoolStats, Purged, QueueStats, Stats
 
 
 def stats(*, cluster: str | None) -> Call[Stats]:
@@ -31,14 +37,16 @@ def stats(*, cluster: str | None) -> Call[Stats]:
     return Call("stats", {"cluster": cluster}, read)
 
 
-def set_pool(pool: str, *, max_running: int | None) -> Call[bool]:
+def set_pool(pool: str, *, max_running: int | None, term: UUID | None = None) -> Call[bool]:
     """Set the exact cap of running tasks at the claim (P7); True where it changed."""
-    return Call("set_pool", {"pool": pool, "max_running": max_running}, value)
+    return Call("set_pool", {"pool": pool, "max_running": max_running, "term": term}, value)
 
 
-def mark_sessions(pool: str, pod_names: Sequence[str], *, draining: bool) -> Call[dict[str, int]]:
+def mark_sessions(
+    pool: str, pod_names: Sequence[str], *, draining: bool, term: UUID | None = None
+) -> Call[dict[str, int]]:
     """Mark the sessions of these pods as draining, or not; answers the leases that each pod holds after it."""
-    params = {"pool": pool, "pods": list(pod_names), "draining": draining}
+    params = {"pool": pool, "pods": list(pod_names), "draining": draining, "term": term}
 
     def read(rows: list[Row]) -> dict[str, int]:
         return {row.pod_name: row.busy for row in rows}
@@ -46,9 +54,10 @@ def mark_sessions(pool: str, pod_names: Sequence[str], *, draining: bool) -> Cal
     return Call("mark_sessions", params, read)
 
 
-def record_decision(pool: str, decision: Mapping[str, Any]) -> Call[None]:
+def record_decision(pool: str, decision: Mapping[str, Any], *, term: UUID | None = None) -> Call[None]:
     """Keep a decision with all that it was made from (O11)."""
-    return Call("record_decision", {"pool": pool, "decision": Json(dict(decision))}, nothing)
+    params = {"pool": pool, "decision": Json(dict(decision)), "term": term}
+    return Call("record_decision", params, nothing)
 
 
 def decisions(pool: str, limit: int = 20) -> Call[list[tuple[datetime, dict[str, Any]]]]:
@@ -56,14 +65,68 @@ def decisions(pool: str, limit: int = 20) -> Call[list[tuple[datetime, dict[str,
     return Call("decisions", {"pool": pool, "limit": limit}, lambda rows: [(r.at, r.decision) for r in rows])
 
 
-def dead_batch(queue_id: int) -> Call[DeadBatch | None]:
+def dead_batch(queue_id: int, *, term: UUID | None = None) -> Call[DeadBatch | None]:
     """The next batch of dead letters to announce, or None; the same one until ``dead_batch_announced``."""
-    return Call("dead_batch", {"queue_id": queue_id}, maybe(DeadBatch))
+    return Call("dead_batch", {"queue_id": queue_id, "term": term}, maybe(DeadBatch))
 
 
-def dead_batch_announced(queue_id: int, number: int) -> Call[bool]:
+def dead_batch_announced(queue_id: int, number: int, *, term: UUID | None = None) -> Call[bool]:
     """Confirm the announcement of a batch; False where it was confirmed before."""
-    return Call("dead_batch_announced", {"queue_id": queue_id, "number": number}, value)
+    return Call("dead_batch_announced", {"queue_id": queue_id, "number": number, "term": term}, value)
+
+
+def purge(
+    cluster: str,
+    namespace_uid: str,
+    namespace: str,
+    name: str,
+    *,
+    who: str,
+    cursor: Mapping[str, Any] | None = None,
+    most: int = 2000,
+    term: UUID | None = None,
+) -> Call[Purged]:
+    """Remove a page of a queue and of all that belongs to it (O9); call again with the cursor until there is none.
+
+    Refused with ``queue_owned``, and nothing touched, where the queue is another cluster's or an earlier namespace's.
+    """
+    params = {
+        "cluster": cluster,
+        "namespace_uid": namespace_uid,
+        "namespace": namespace,
+        "name": name,
+        "who": who,
+        "cursor": None if cursor is None else Json(dict(cursor)),
+        "most": most,
+        "term": term,
+    }
+    return Call("purge", params, one(Purged))
+
+
+def lead(cluster: str, namespace: str, *, lease: str, epoch: int, holder: str) -> Call[UUID]:
+    """Register the operator that leads by a Lease, or say that it is still there (O29); answers the term that its writes carry.
+
+    Raises Conflict (``not_leading``) where another one keeps the namespace.
+    """
+
+    def read(rows: list[Row]) -> UUID:
+        row = rows[0]
+        if row.code is not None:
+            raise error(
+                Code(row.code),
+                f'namespace "{namespace}" of this database is kept by {row.holder}, by the Lease {row.lease}, not by {lease}: '
+                "let one installation keep a namespace (watchNamespaces), or end the other; "
+                "3 minutes after it was last heard of this one takes over",
+            )
+        return UUID(str(row.term))
+
+    params = {"cluster": cluster, "namespace": namespace, "lease": lease, "epoch": epoch, "holder": holder}
+    return Call("lead", params, read)
+
+
+def resign(term: UUID) -> Call[bool]:
+    """Say that the operator of this term goes; False where it was over."""
+    return Call("resign", {"term": term}, value)
 
 
 def sweep(most: int = 1000) -> Call[int]:

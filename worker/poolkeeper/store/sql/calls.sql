@@ -46,7 +46,10 @@ SELECT * FROM poolkeeper.dead_letters(%(queue)s, %(limit)s)
 SELECT data FROM poolkeeper.queues()
 
 -- name: apply_policy
-SELECT * FROM poolkeeper.apply_policy(%(cluster)s, %(namespace_uid)s, %(namespace)s, %(name)s, %(spec)s::jsonb, %(who)s, %(adopt)s)
+SELECT * FROM poolkeeper.apply_policy(%(cluster)s, %(namespace_uid)s, %(namespace)s, %(name)s, %(spec)s::jsonb, %(who)s, %(adopt)s, %(term)s)
+
+-- name: purge
+SELECT * FROM poolkeeper.purge(%(cluster)s, %(namespace_uid)s, %(namespace)s, %(name)s, %(who)s, %(cursor)s::jsonb, %(most)s, %(term)s)
 
 -- name: pause
 SELECT * FROM poolkeeper.pause_queue(%(queue)s, %(paused)s, %(who)s)
@@ -64,22 +67,28 @@ SELECT * FROM poolkeeper.installation()
 SELECT kind, data FROM poolkeeper.stats(%(cluster)s)
 
 -- name: set_pool
-SELECT poolkeeper.set_pool(%(pool)s, %(max_running)s) AS value
+SELECT poolkeeper.set_pool(%(pool)s, %(max_running)s, %(term)s) AS value
 
 -- name: mark_sessions
-SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s)
+SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s, %(term)s)
 
 -- name: record_decision
-SELECT poolkeeper.record_decision(%(pool)s, %(decision)s::jsonb)
+SELECT poolkeeper.record_decision(%(pool)s, %(decision)s::jsonb, %(term)s)
 
 -- name: decisions
 SELECT * FROM poolkeeper.decisions(%(pool)s, %(limit)s)
 
 -- name: dead_batch
-SELECT * FROM poolkeeper.dead_batch(%(queue_id)s)
+SELECT * FROM poolkeeper.dead_batch(%(queue_id)s, %(term)s)
 
 -- name: dead_batch_announced
-SELECT poolkeeper.dead_batch_announced(%(queue_id)s, %(number)s) AS value
+SELECT poolkeeper.dead_batch_announced(%(queue_id)s, %(number)s, %(term)s) AS value
+
+-- name: lead
+SELECT * FROM poolkeeper.lead(%(cluster)s, %(namespace)s, %(lease)s, %(epoch)s, %(holder)s)
+
+-- name: resign
+SELECT poolkeeper.resign(%(term)s) AS value
 
 -- name: listen
 LISTEN poolkeeper

@@ -1,9 +1,16 @@
 -- Policies of queues: one versioned row each (O1). Identity: (cluster, namespace UID, name); an equal name of another
--- cluster or of a re-created namespace is refused (queue_owned) until adoption is asked for (contract 11).
+-- cluster or of a re-created namespace is refused (queue_owned) until adoption is asked for (contract 11), by naming the
+-- owner that it is taken from, as the refusal tells it: who asks twice, or asks where somebody else was faster, takes nothing.
 
+-- Namespaces and queues are named as Kubernetes names them, also where there is none (contract 10).
+CREATE OR REPLACE FUNCTION poolkeeper.dns_label(_name text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT _name ~ '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$' $$;
+
+DROP FUNCTION IF EXISTS poolkeeper.apply_policy(text, text, text, text, jsonb, text, boolean);
 CREATE OR REPLACE FUNCTION poolkeeper.apply_policy(
-    _cluster text, _namespace_uid text, _namespace text, _name text, _spec jsonb, _who text, _adopt boolean DEFAULT false
-) RETURNS TABLE (code text, queue_id integer, policy_version integer, changed boolean)
+    _cluster text, _namespace_uid text, _namespace text, _name text, _spec jsonb, _who text, _adopt text DEFAULT NULL, _term uuid DEFAULT NULL
+) RETURNS TABLE (code text, queue_id integer, policy_version integer, changed boolean, owner text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -12,26 +19,33 @@ AS $$
 DECLARE
     _caller poolkeeper.access := poolkeeper.caller();
     _q      poolkeeper.queue;
+    _owner  text;
     _old    jsonb;
     _secs   jsonb := _spec;
 BEGIN
     IF NOT poolkeeper.may_see(_caller, _namespace || '/' || _name, NULL) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login may not apply policies to that queue';
     END IF;
+    IF NOT coalesce(poolkeeper.dns_label(_namespace) AND poolkeeper.dns_label(_name), false) THEN
+        RETURN QUERY SELECT 'name_invalid', NULL::integer, NULL::integer, false, NULL::text;
+        RETURN;
+    END IF;
     PERFORM poolkeeper.demand_durable();
+    PERFORM poolkeeper.demand_leader(_cluster, _namespace, _term);
     INSERT INTO poolkeeper.queue (cluster, namespace_uid, namespace, name, visibility_timeout, max_deliveries, max_hand_backs, max_snoozes,
                                   backoff_initial, backoff_max, backoff_factor, priority_min, priority_max, priority_default, priority_age,
                                   max_payload_bytes, checkpoint_max_bytes, checkpoint_max_per_second)
     VALUES (_cluster, _namespace_uid, _namespace, _name, '15 s', 5, 20, 100, '1 s', '10 min', 2, 0, 9, 4, '5 min', 65536, 65536, 10)
     ON CONFLICT (namespace, name) DO NOTHING;
     SELECT q.* INTO STRICT _q FROM poolkeeper.queue AS q WHERE q.namespace = _namespace AND q.name = _name FOR NO KEY UPDATE;
-    IF (_q.cluster, _q.namespace_uid) <> (_cluster, _namespace_uid) AND NOT _adopt THEN
-        RETURN QUERY SELECT 'queue_owned', _q.id, _q.policy_version, false;
+    _owner := _q.cluster || '/' || _q.namespace_uid;
+    IF (_q.cluster, _q.namespace_uid) <> (_cluster, _namespace_uid) AND _adopt IS DISTINCT FROM _owner THEN
+        RETURN QUERY SELECT 'queue_owned', _q.id, _q.policy_version, false, _owner;
         RETURN;
     END IF;
     SELECT p.spec INTO _old FROM poolkeeper.policy AS p WHERE p.queue_id = _q.id AND p.version = _q.policy_version;
     IF _old = _spec AND (_q.cluster, _q.namespace_uid) = (_cluster, _namespace_uid) THEN
-        RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, false;
+        RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, false, _owner;
         RETURN;
     END IF;
     UPDATE poolkeeper.queue AS q SET
@@ -64,7 +78,7 @@ BEGIN
     VALUES (_q.id, _q.policy_version, _spec, _who, poolkeeper.clock());
     INSERT INTO poolkeeper.queue_count (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
     PERFORM poolkeeper.wake();  -- a pause ended, a limit raised
-    RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, true;
+    RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, true, _cluster || '/' || _namespace_uid;
 END $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.seconds(_spec jsonb, _key text, _default double precision) RETURNS interval

@@ -15,7 +15,7 @@ BEGIN
 END $$;
 
 -- The exact cap at the claim (P7): NULL lifts it, 0 lets nothing start. Waits for claims in progress, a few ms.
-CREATE OR REPLACE FUNCTION poolkeeper.set_pool(_pool text, _max_running integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION poolkeeper.set_pool(_pool text, _max_running integer, _term uuid DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -27,6 +27,7 @@ BEGIN
     IF _me.pool IS NOT NULL THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a pool may not change its own limits';
     END IF;
+    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
     _id := poolkeeper.pool_row(_pool);
     UPDATE poolkeeper.pool AS p SET max_running = _max_running WHERE p.id = _id AND p.max_running IS DISTINCT FROM _max_running;
     IF FOUND THEN
@@ -37,7 +38,7 @@ END $$;
 
 -- Marks the sessions of these pods (they claim nothing any more) or takes the mark back. Answers how busy each is
 -- after marking; a turn that had read its session before the mark may still claim, so look again before ending a pod.
-CREATE OR REPLACE FUNCTION poolkeeper.mark_sessions(_pool text, _pods text[], _draining boolean) RETURNS TABLE (pod_name text, busy integer)
+CREATE OR REPLACE FUNCTION poolkeeper.mark_sessions(_pool text, _pods text[], _draining boolean, _term uuid DEFAULT NULL) RETURNS TABLE (pod_name text, busy integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
@@ -50,6 +51,7 @@ BEGIN
     IF _me.pool IS NOT NULL THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a pool may not mark sessions';
     END IF;
+    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
     _ids := ARRAY(SELECT s.id FROM poolkeeper.session AS s JOIN poolkeeper.pool AS p ON p.id = s.pool_id
                   WHERE p.name = _pool AND s.ended_at IS NULL AND s.info ->> 'pod_name' = ANY (_pods) ORDER BY s.id);
     UPDATE poolkeeper.session AS s SET draining = _draining WHERE s.id = ANY (_ids) AND s.draining <> _draining;
@@ -59,13 +61,14 @@ BEGIN
         FROM poolkeeper.session AS s WHERE s.id = ANY (_ids);
 END $$;
 
-CREATE OR REPLACE FUNCTION poolkeeper.record_decision(_pool text, _decision jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION poolkeeper.record_decision(_pool text, _decision jsonb, _term uuid DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 BEGIN
     PERFORM poolkeeper.caller();
+    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
     INSERT INTO poolkeeper.decision (pool_id, at, decision) VALUES (poolkeeper.pool_row(_pool), poolkeeper.clock(), _decision);
 END $$;
 
@@ -91,50 +94,62 @@ BEGIN
 END $$;
 
 -- The dead letters of a queue that were not announced yet, as one numbered batch (O24). The same batch is answered
--- until it is confirmed, so an Event named after its number is never made twice.
-CREATE OR REPLACE FUNCTION poolkeeper.dead_batch(_queue_id integer)
-RETURNS TABLE (number integer, count bigint, first_task uuid, first_error text, types jsonb, reasons jsonb, at timestamptz)
+-- until it is confirmed, and its number is never given to another, whatever becomes of its members: an Event named after
+-- it is never made twice, and none is taken for one that was. Locks: the counter, then the letters. Index: dead_unannounced.
+DROP FUNCTION IF EXISTS poolkeeper.dead_batch(integer), poolkeeper.dead_batch(integer, uuid);
+CREATE OR REPLACE FUNCTION poolkeeper.dead_batch(_queue_id integer, _term uuid DEFAULT NULL)
+RETURNS TABLE (number integer, count bigint, first_task uuid, first_reason text, first_error_class text, first_error text,
+               types jsonb, reasons jsonb, tenants bigint, at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
     _number integer;
+    _last   integer;
 BEGIN
     IF NOT poolkeeper.may_tend(_queue_id) THEN
         RETURN;
     END IF;
-    SELECT c.dead_batch INTO _number FROM poolkeeper.queue_count AS c WHERE c.queue_id = _queue_id FOR NO KEY UPDATE;
-    IF NOT EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = _queue_id AND d.batch = -(_number + 1)) THEN
-        UPDATE poolkeeper.dead AS d SET batch = -(_number + 1)  -- negative: in a batch that is not confirmed
+    PERFORM poolkeeper.demand_leader_of(_queue_id, _term);
+    SELECT c.dead_batch INTO _last FROM poolkeeper.queue_count AS c WHERE c.queue_id = _queue_id FOR NO KEY UPDATE;
+    SELECT -d.batch INTO _number FROM poolkeeper.dead AS d WHERE d.queue_id = _queue_id AND d.batch < 0 LIMIT 1;
+    IF NOT FOUND THEN
+        _number := _last + 1;
+        UPDATE poolkeeper.dead AS d SET batch = -_number
         WHERE d.task_id = ANY (ARRAY(SELECT k.task_id FROM poolkeeper.dead AS k WHERE k.queue_id = _queue_id AND k.batch IS NULL
-                                     ORDER BY k.task_id LIMIT 10000 FOR UPDATE SKIP LOCKED));
+                                     ORDER BY k.task_id LIMIT 50000 FOR UPDATE SKIP LOCKED));
+        IF NOT FOUND THEN
+            RETURN;
+        END IF;
+        UPDATE poolkeeper.queue_count AS c SET dead_batch = _number WHERE c.queue_id = _queue_id;
     END IF;
     RETURN QUERY
-        SELECT _number + 1, sum(x.n)::bigint, (SELECT k.task_id FROM poolkeeper.dead AS k WHERE k.queue_id = _queue_id AND k.batch = -(_number + 1) ORDER BY k.died_at LIMIT 1),
-               (SELECT k.error FROM poolkeeper.dead AS k WHERE k.queue_id = _queue_id AND k.batch = -(_number + 1) ORDER BY k.died_at LIMIT 1),
-               (SELECT jsonb_object_agg(y.type, y.n) FROM (SELECT t.type, count(*) AS n FROM poolkeeper.dead AS k JOIN poolkeeper.task AS t ON t.id = k.task_id
-                                                           WHERE k.queue_id = _queue_id AND k.batch = -(_number + 1) GROUP BY t.type) AS y),
-               jsonb_object_agg(x.reason, x.n), max(x.at)
-        FROM (SELECT k.reason, count(*) AS n, max(k.died_at) AS at FROM poolkeeper.dead AS k
-              WHERE k.queue_id = _queue_id AND k.batch = -(_number + 1) GROUP BY k.reason) AS x
-        HAVING sum(x.n) > 0;
+        WITH letters AS MATERIALIZED (
+            SELECT k.task_id, k.died_at, k.reason, k.error_class, k.error, t.type, t.tenant
+            FROM poolkeeper.dead AS k JOIN poolkeeper.task AS t ON t.id = k.task_id
+            WHERE k.queue_id = _queue_id AND k.batch < 0
+        )
+        SELECT _number, (SELECT count(*) FROM letters), f.task_id, f.reason, f.error_class, f.error,
+               (SELECT jsonb_object_agg(x.type, x.n) FROM (SELECT l.type, count(*) AS n FROM letters AS l GROUP BY l.type) AS x),
+               (SELECT jsonb_object_agg(x.reason, x.n) FROM (SELECT l.reason, count(*) AS n FROM letters AS l GROUP BY l.reason) AS x),
+               (SELECT count(DISTINCT l.tenant) FROM letters AS l), (SELECT max(l.died_at) FROM letters AS l)
+        FROM (SELECT l.* FROM letters AS l ORDER BY l.died_at, l.task_id LIMIT 1) AS f;
 END $$;
 
-CREATE OR REPLACE FUNCTION poolkeeper.dead_batch_announced(_queue_id integer, _number integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION poolkeeper.dead_batch_announced(_queue_id integer, _number integer, _term uuid DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET jit = off
 AS $$
 BEGIN
     IF NOT poolkeeper.may_tend(_queue_id) THEN
         RETURN false;
     END IF;
-    UPDATE poolkeeper.queue_count AS c SET dead_batch = _number WHERE c.queue_id = _queue_id AND c.dead_batch = _number - 1;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    UPDATE poolkeeper.dead AS d SET batch = _number WHERE d.queue_id = _queue_id AND d.batch = -_number;
-    RETURN true;
+    PERFORM poolkeeper.demand_leader_of(_queue_id, _term);
+    UPDATE poolkeeper.dead AS d SET batch = _number WHERE d.queue_id = _queue_id AND d.batch < 0 AND d.batch = -_number;
+    RETURN FOUND;
 END $$;

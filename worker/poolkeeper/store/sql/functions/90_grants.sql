@@ -34,8 +34,10 @@ GRANT EXECUTE ON FUNCTION poolkeeper.cancel(uuid, text, text, integer) TO poolke
 GRANT EXECUTE ON FUNCTION poolkeeper.requeue(uuid, text, text, integer), poolkeeper.discard(uuid, text, text, integer),
     poolkeeper.pause_queue(text, boolean, text) TO poolkeeper_person;
 GRANT EXECUTE ON FUNCTION
-    poolkeeper.apply_policy(text, text, text, text, jsonb, text, boolean), poolkeeper.stats(text), poolkeeper.set_pool(text, integer),
-    poolkeeper.mark_sessions(text, text[], boolean), poolkeeper.record_decision(text, jsonb), poolkeeper.dead_batch(integer),
-    poolkeeper.dead_batch_announced(integer, integer), poolkeeper.maintain()
+    poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text), poolkeeper.set_pool(text, integer, uuid),
+    poolkeeper.mark_sessions(text, text[], boolean, uuid), poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid),
+    poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.maintain(), poolkeeper.lead(text, text, text, bigint, text),
+    poolkeeper.resign(uuid),
+    poolkeeper.purge(text, text, text, text, text, jsonb, integer, uuid)
     TO poolkeeper_operator;
-GRANT EXECUTE ON FUNCTION poolkeeper.apply_policy(text, text, text, text, jsonb, text, boolean) TO poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid) TO poolkeeper_person;
