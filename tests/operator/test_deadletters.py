@@ -1,28 +1,8 @@
 """Dead letters reach their owner: condition, printer column, one Event per batch (O24); a queue without owner says so."""
 
+from fixtures.letters import about, kill_tasks, told
 from fixtures.stage import until
-from poolkeeper.store import Settle, calls
-
-
-def kill_tasks(stage, queue, count):
-    """A worker that declares its tasks dead."""
-    stage.submit(queue, count)
-    session = stage.run(
-        calls.register_session("local/test", [f"{stage.namespace}/{queue}"], ["demo.echo"], concurrency=count, info={})
-    )
-    claimed = stage.run(calls.turn(session, 1, 0, [], count)).claimed
-    assert len(claimed) == count
-    dead = [
-        Settle(task_id=t.task_id, token=t.token, outcome="dead", error_class="ValueError", error="no such user")
-        for t in claimed
-    ]
-    answer = stage.run(calls.turn(session, 2, 1, dead, 0))
-    assert all(verdict.code is None for verdict in answer.verdicts)
-    stage.run(calls.end_session(session))
-
-
-def about(stage, queue):
-    return [event for event in stage.events("DeadLetters") if event["involvedObject"]["name"] == queue]
+from poolkeeper.store import calls
 
 
 def test_a_dead_letter_is_told_once(stage, operator):
@@ -55,8 +35,7 @@ def test_a_batch_is_not_told_twice_by_a_restarted_operator(stage, start_operator
     stage.kubectl("annotate", "taskqueue", "mail", "example.com/poke=1")
     kill_tasks(stage, "mail", 1)
     until(lambda: len(about(stage, "mail")) == 2)
-    counts = sorted(event["message"].split()[0] for event in about(stage, "mail"))
-    assert counts == ["1", "2"]
+    assert told(stage, "mail") == [1, 2]
 
 
 def test_a_queue_without_an_owner_is_not_ready(stage, operator):
