@@ -9,7 +9,10 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 LAB := PYTHONPATH=tools $(PY) -m lab
 PYTEST := $(PY) -m pytest
+# Most tests wait for something: one process for those of the node, one for those of a control plane, one for the rest.
+TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
+DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py
 ARGS ?=
 
 help: ## list the commands
@@ -22,19 +25,20 @@ demo: setup ## watch the main job on a real cluster: 2 minutes, once the tools a
 test: setup ## every layer's tests: up to 10 minutes, once the tools are built; ARGS="-k word" goes to pytest
 	@echo "poolkeeper: the tests of every layer, up to 10 minutes (about 15 more at first, for building the tools)" >&2
 	@$(LAB) tools
-	@$(PYTEST) -m "not deep" $(ARGS)
+	@$(PYTEST) -m "not deep" $(TOGETHER) $(ARGS)
 
 test-long: setup ## the deep runs as well: about an hour
 	@echo "poolkeeper: the tests of every layer with the deep runs, about an hour" >&2
 	@$(LAB) tools
 	@$(PYTEST) $(ARGS)
 
-check: setup ## lint, format, types and import contracts: half a minute
+check: setup ## lint, format, types, import contracts, drift of what is generated, links: under a minute
 	@failed=; \
 	$(PY) -m ruff check . || failed=1; \
 	$(PY) -m ruff format --check . || failed=1; \
 	$(PY) -m mypy $(wildcard $(CHECKED)) || failed=1; \
 	.venv/bin/lint-imports --no-logo || failed=1; \
+	$(PYTEST) -q --no-header $(DRIFT) || failed=1; \
 	[ -z "$$failed" ]
 
 bench: ## the figures, beside peers and the floor: about 15 minutes; writes benchmarks/results
