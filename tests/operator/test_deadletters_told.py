@@ -125,7 +125,7 @@ def test_an_event_that_is_refused_for_good_stops_nothing(stage, start, proxy):
         pytest.param(af.Reset(), marks=pytest.mark.deep),
         af.Reset(sent=True),
     ],
-    ids=lambda does: str(does),
+    ids=str,
 )
 def test_an_event_that_cannot_be_posted_now_is_posted_later_and_stops_nothing(stage, start, proxy, does):
     """The reconcile goes on meanwhile; a changed policy is applied; what dies meanwhile is in the next batch."""

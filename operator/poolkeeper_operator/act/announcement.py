@@ -24,20 +24,21 @@ def announcement(batch: DeadBatch, spec: TaskQueueSpec) -> str:
     letter = spec.dead_letter
     tenants = f" of {batch.tenants} tenants" if batch.tenants > 1 else ""
     counts = cut(f"{_top(batch.types)} ({_top(batch.reasons)})", COUNTS_BYTES)
-    error = plain(batch.first_error or "") or f"{plain(batch.first_error_class or '')} without a message".strip()
+    error = _error(batch)
     parts = [
         f"task {batch.first_task}: {batch.first_reason}",
         f"{batch.count} dead letter{'' if batch.count == 1 else 's'}{tenants}: {counts}",
-        *(
-            [f"{'' if batch.count == 1 else 'first '}error: {cut(error, ERROR_BYTES)}"]
-            if batch.first_error_class
-            else []
-        ),
+        *([f"{'' if batch.count == 1 else 'first '}error: {cut(error, ERROR_BYTES)}"] if error else []),
         f"`poolkeeper task timeline {batch.first_task}` tells what happened",
         *([f"owner {letter.owner}"] if letter.owner else []),
         *([f"runbook {letter.runbook_url}"] if letter.runbook_url else []),
     ]
     return "; ".join(parts)
+
+
+def _error(batch: DeadBatch) -> str:
+    said, kind = plain(batch.first_error or ""), plain(batch.first_error_class or "")
+    return said or (f"{kind} without a message" if kind else "")
 
 
 def plain(text: str) -> str:
