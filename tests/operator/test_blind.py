@@ -84,8 +84,9 @@ def test_a_queue_of_another_namespace_is_not_taken_over(stage, operator):
     assert applied.code is None
     stage.apply(stage.db(), stage.queue("mail"))
     condition = stage.wait_condition("taskqueue", "mail", "Ready", "False", "Orphaned")
-    assert "poolkeeper.dev/adopt=true" in condition["message"]
-    stage.kubectl("annotate", "taskqueue", "mail", "poolkeeper.dev/adopt=true")
+    wish = f"poolkeeper.dev/adopt={cluster}/an-earlier-uid"
+    assert wish in condition["message"]
+    stage.kubectl("annotate", "taskqueue", "mail", wish)
     stage.wait_condition("taskqueue", "mail", "Ready", "True", "PolicyApplied")
 
 
