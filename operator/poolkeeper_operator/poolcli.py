@@ -5,15 +5,22 @@ Reads one object with the caller's own rights; changes nothing.
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolkeeper.errors import PoolkeeperError
+from poolkeeper.codes import Code
+from poolkeeper.errors import Misconfigured, NotFound, PoolkeeperError, Unavailable
 from poolkeeper_operator.poolview import explanation, overview
 
-UNREACHABLE, MISSING, REFUSED = 5, 3, 4
+if TYPE_CHECKING:
+    from poolkeeper_operator.runtime.failures import KubeError
+    from poolkeeper_operator.runtime.kube import Kube
+
+GROUP = "poolkeeper.dev"
+LABEL = re.compile("[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @click.group()
@@ -53,31 +60,61 @@ def explain(name: str, namespace: str, kubeconfig: str | None, output: str) -> N
 
 
 def _read(name: str, namespace: str, kubeconfig: str | None) -> Mapping[str, Any]:
-    from poolkeeper_operator.runtime.failures import KubeError
-
-    try:
-        found = asyncio.run(_get(name, namespace, kubeconfig))
-    except PoolkeeperError as error:
-        _fail(str(error), error.exit_code)
-    except KubeError as error:
-        _fail(str(error), UNREACHABLE if error.status == 0 else REFUSED)
+    """The pool; raises NotFound, Unavailable and Misconfigured."""
+    for what, text in (("NAME", name), ("--namespace", namespace)):
+        if not LABEL.fullmatch(text):
+            raise click.BadParameter(
+                f"{ascii(text)[:100]} is no name of Kubernetes; use a-z, 0-9 and -, at most 63 characters",
+                param_hint=what,
+            )
+    found = asyncio.run(_get(name, namespace, kubeconfig))
     if found is None:
-        _fail(f'there is no pool "{name}" in namespace "{namespace}"; `kubectl get workerpools -A` lists them', MISSING)
+        raise NotFound(
+            Code.UNKNOWN_POOL,
+            f'there is no pool "{name}" in namespace "{namespace}"; `kubectl get workerpools -A` lists them',
+        )
     return found
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    click.echo(f"poolkeeper pool: {message}", err=True)
-    raise SystemExit(code)
+def _told(error: "KubeError", where: str) -> PoolkeeperError:
+    """What an answer of the API server means for the person who asked."""
+    if error.status == 0:
+        return Unavailable(Code.CLUSTER_UNREACHABLE, f"{error}; check the server of {where} and that it runs")
+    if error.status == 401:  # noqa: PLR2004 - HTTP
+        return Misconfigured(Code.SETTING_INVALID, f"{error}; {where} holds no valid credentials, log in anew")
+    if error.forbidden:
+        return Misconfigured(Code.RIGHT_MISSING, f"{error}; ask for get on workerpools.{GROUP} in that namespace")
+    return Unavailable(Code.CLUSTER_UNREACHABLE, f"{error}; the API server of {where} cannot serve it now")
 
 
 async def _get(name: str, namespace: str, kubeconfig: str | None) -> Mapping[str, Any] | None:
     from poolkeeper_operator.runtime import login
+    from poolkeeper_operator.runtime.failures import KubeError
     from poolkeeper_operator.runtime.kinds import POOL
     from poolkeeper_operator.runtime.kube import Kube
 
     kube = Kube(await login.load(kubeconfig))
     try:
-        return await kube.get(POOL, namespace, name)
+        found = await kube.get(POOL, namespace, name)
+        if found is None and not await _served(kube, namespace):
+            raise Misconfigured(
+                Code.CRD_MISSING,
+                f"the cluster knows no {POOL.plural}.{POOL.group}; `poolkeeper crds | kubectl apply --server-side -f -`",
+            )
+    except KubeError as error:
+        raise _told(error, "the kubeconfig" if kubeconfig is None else f'kubeconfig "{kubeconfig}"') from error
     finally:
         await kube.close()
+    return found
+
+
+async def _served(kube: "Kube", namespace: str) -> bool:
+    """Whether the cluster knows pools at all: a missing one and a missing definition are answered alike."""
+    from poolkeeper_operator.runtime.failures import KubeError
+    from poolkeeper_operator.runtime.kinds import POOL
+
+    try:
+        await kube.list(POOL, namespace, selector=f"{GROUP}/none=none")
+    except KubeError as error:
+        return not error.not_found
+    return True

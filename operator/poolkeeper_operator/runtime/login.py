@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import kopf
+import yaml
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client import Configuration
 
@@ -33,9 +34,24 @@ async def load(kubeconfig: str | None) -> Configuration:
                 Code.SETTING_INVALID,
                 "no Kubernetes API server: not in a pod, and neither --kubeconfig, $KUBECONFIG nor ~/.kube/config is there",
             )
-    except kube_config.ConfigException as error:
-        raise Misconfigured(Code.SETTING_INVALID, f"kubeconfig {found or default}: {error}") from error
+    except (kube_config.ConfigException, OSError) as error:
+        raise _unusable(found or default, str(error)) from error
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        LookupError,
+    ) as error:  # what is in it makes no sense
+        raise _unusable(found or default, f"it is no kubeconfig ({type(error).__name__})") from error
     return settings
+
+
+def _unusable(path: object, why: str) -> Misconfigured:
+    text = (
+        f"kubeconfig {path or 'of the pod'} cannot be used: {' '.join(why.split())[:300]}; correct it or name another"
+    )
+    return Misconfigured(Code.SETTING_INVALID, text)
 
 
 def _home_config() -> Path | None:

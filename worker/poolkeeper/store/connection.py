@@ -165,7 +165,7 @@ def translate(cause: psycopg.Error) -> PoolkeeperError | None:
     if state in _BY_STATE:
         code, text = _BY_STATE[state]
         hint = cause.diag.message_hint if state.startswith("PK") else cause.diag.message_primary
-        return error(code, f"{text}: {hint}" if hint else text)
+        return error(code, f"{text} ({hint})" if hint else text)
     if state is None and isinstance(cause, psycopg.OperationalError):
         return _without_state(str(cause))
     if state is not None and state.startswith(("08", "57P")):
@@ -193,7 +193,7 @@ def _without_state(text: str) -> PoolkeeperError:
     said = bounded(redact(" ".join(text.split())), 500)
     for words, code, told in _BY_WORDS:
         if re.search(words, text):
-            return error(code, told if told is _PARTS else f"{told}: {said}")
+            return error(code, told if told is _PARTS else f"{told} ({said})")
     return error(
-        Code.DATABASE_UNREACHABLE, f"it cannot be reached; check host and port, and that the server runs: {said}"
+        Code.DATABASE_UNREACHABLE, f"it cannot be reached; check host and port, and that the server runs ({said})"
     )
