@@ -6,6 +6,7 @@ refused. Without a reading the last figures stand and SignalFresh says since whe
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -32,12 +33,30 @@ CONNECTING = 2.0  # seconds until a database that was never tried is asked about
 Name = tuple[str, str]
 
 
+@dataclass(frozen=True)
+class InForce:
+    """What was applied, in short; when; and what the store answered."""
+
+    mark: str
+    at: datetime
+    answer: Applied
+
+    def still(self, link: Link, stats: QueueStats | None) -> bool:
+        """Whether nobody changed it since: a reading that is younger has this very queue, with this version."""
+        if link.reading is None or link.reading.at <= self.at:
+            return True
+        return stats is not None and (stats.queue_id, stats.policy_version) == (
+            self.answer.queue_id,
+            self.answer.policy_version,
+        )
+
+
 class Queues:
     """Reconciles TaskQueues."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._applied: dict[Name, tuple[str, int, datetime]] = {}  # what, the version that it became, when
+        self._applied: dict[Name, InForce] = {}
         self._freshness = Freshness(context)
         self._announcer = Announcer(context)
         self._removals = Removals(context)
@@ -86,12 +105,15 @@ class Queues:
         if applied.code is not None:
             return await self._write(manifest, _orphaned(manifest, applied), link, None)
         stats = link.reading.queues.get(key) if link.reading else None
-        if stats is None:  # it was made just now: the reading that has it comes at once, and with it one whole status
+        if (
+            stats is None or stats.queue_id != applied.queue_id
+        ):  # it was made just now: the reading that has it comes at once, and with it one whole status
             link.wake()
             return CONNECTING
         metrics.tell_queue(stats)
         verdict = _judge(manifest, spec, applied.policy_version)
-        await self._tell_inherited(manifest, stats)
+        if not (applied.changed and applied.policy_version == 1):
+            await self._tell_inherited(manifest, stats)
         again = await self._write(manifest, verdict, link, stats, applied.policy_version)
         return sooner(again, await self._announcer.announce(manifest, spec, stats, link))
 
@@ -155,12 +177,8 @@ class Queues:
         mark = digest([spec.to_store(), uid, adopt, str(instance)])
         stats = link.reading.queues.get(key) if link.reading else None
         known = self._applied.get(key)
-        if (
-            known
-            and known[0] == mark
-            and (_unread(link, known[2]) if stats is None else stats.policy_version == known[1])
-        ):
-            return Applied(None, stats.queue_id if stats else 0, known[1], changed=False, owner=None)
+        if known and known.mark == mark and known.still(link, stats):
+            return known.answer
         call = calls.apply_policy(
             self._context.cluster,
             uid,
@@ -172,7 +190,7 @@ class Queues:
         )
         applied = await link.call(call)
         if applied.code is None:
-            self._applied[key] = (mark, applied.policy_version, self._context.now())
+            self._applied[key] = InForce(mark, self._context.now(), applied)
             if applied.changed:
                 link.wake()
             return applied
@@ -236,11 +254,6 @@ def _judge(manifest: Mapping[str, Any], spec: TaskQueueSpec, version: int) -> li
         return verdicts.stalled("NoOwner", f'queue "{name}": nobody would hear of its dead letters; set {wanted}')
     paused = ", paused: nothing is claimed" if spec.paused else ""
     return verdicts.ready("PolicyApplied", f"policy version {version}{paused}")
-
-
-def _unread(link: Link, moment: datetime) -> bool:
-    """Whether the last reading is older than this; a younger one without our queue says that another has taken it."""
-    return link.reading is None or link.reading.at <= moment
 
 
 def _orphaned(manifest: Mapping[str, Any], applied: Applied) -> list[Condition]:
