@@ -4,6 +4,7 @@ import json
 import socket
 from urllib.parse import quote
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -80,7 +81,7 @@ def test_a_database_that_takes_no_writes_is_named_and_used_once_it_does(stage, o
         stage.wait_condition("taskqueue", "mail", "Ready", "False")
     finally:
         tell(server.dsn(), f"ALTER ROLE {LOGIN} SET default_transaction_read_only = off")
-    with guarded.psycopg.connect(server.dsn(), autocommit=True) as owner:
+    with psycopg.connect(server.dsn(), autocommit=True) as owner:
         owner.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [LOGIN])
     stage.wait_condition("database", "main", "Ready", "True", "Reachable", timeout=60)
     stage.wait_condition("taskqueue", "mail", "Ready", "True", timeout=60)

@@ -17,13 +17,20 @@ from lab.errors import LabError
 
 GIB = 1 << 30
 Say = Callable[[str], None]
+_ELSEWHERE = "set POOLKEEPER_CACHE to a folder of yours"
 
 
 def folder() -> Path:
     """The cache folder; made when missing."""
     named = os.environ.get("POOLKEEPER_CACHE")
     path = Path(named).absolute() if named else Path.home() / ".cache" / "poolkeeper"
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path, os.W_OK | os.X_OK)
+    except OSError as error:
+        raise LabError(f"the cache folder {path} cannot be made: {error.strerror}; {_ELSEWHERE}") from error
+    if not writable:
+        raise LabError(f"the cache folder {path} cannot be written to; {_ELSEWHERE}")
     return path
 
 
