@@ -151,12 +151,11 @@ def test_what_a_pools_last_session_could_run_is_remembered(scene: Scene) -> None
 def test_drain_reports_are_samples_of_the_pool(scene: Scene) -> None:
     """Q48, O20: with what was cut marked as such."""
     worker = scene.worker()
-    run(
-        worker.conn, calls.report_drain(worker.session, {"duration_seconds": 12.5, "truncated": True, "handed_back": 3})
-    )
+    report = {"duration_seconds": 12.5, "truncated": True, "handed_back": 3, "grace_seconds": 15.0}
+    run(worker.conn, calls.report_drain(worker.session, report))
     scene.advance(60)
     (sample,) = pool_of(scene).drains
-    assert (sample.seconds, sample.truncated) == (12.5, True)
+    assert (sample.seconds, sample.truncated, sample.grace) == (12.5, True, 15.0)
     assert seconds(60) <= sample.ended_ago < seconds(70)
     scene.advance(14 * 86400)
     assert pool_of(scene).drains == []

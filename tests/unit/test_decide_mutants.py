@@ -27,6 +27,7 @@ TESTS = {
     "fairness": ("test_quota_shares",),
     "quota": ("test_quota_shares",),
     "grace": ("test_grace",),
+    "lengthening": ("test_lengthening",),
     "victims": ("test_victims",),
     "conditions": ("test_conditions",),
     "service": ("test_service_time",),

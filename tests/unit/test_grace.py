@@ -1,9 +1,10 @@
 """The grace period from measured drains (O20, O21)."""
 
+import random
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poolkeeper_operator.decide.grace import STEPS, Drain, GracePolicy, grace, quantile
@@ -78,6 +79,77 @@ def test_cut_drains_count_as_longer_than_what_was_measured():
 def test_a_cut_is_never_answered_with_less_than_the_present_grace():
     """A drain that was killed after 30 s by something else says nothing against the 600 s that it was promised."""
     assert grace(POLICY, drains(cut=[30] * 5), seconds(600)).applied >= seconds(600)
+
+
+def test_cuts_by_an_earlier_shorter_grace_do_not_raise_it_again_and_again():
+    """O21, C28: the rollout that brings the longer grace ends pods that still have the shorter one, and those are cut too."""
+    current = seconds(90)
+    seen = {current}
+    for _ in range(10):
+        current = grace(POLICY, drains(cut=[86] * 5), current).applied
+        seen.add(current)
+    assert seen == {seconds(90), seconds(180)}
+
+
+def test_one_outlier_among_usual_drains_does_not_triple_the_grace_and_a_second_one_counts_in_full():
+    """C28: drains of 20 to 40 s, and one of 400 s; with few samples it would be the p99 all alone."""
+    usual = [20 + 20 * (n % 7) / 6 for n in range(30)]
+    before = grace(POLICY, drains(*usual), None).applied
+    assert before <= grace(POLICY, drains(*usual, 400), before).applied < 3 * before
+    assert grace(POLICY, drains(*usual, 400, 390), before).applied >= seconds(600)
+    assert grace(POLICY, drains(*usual[:4], 400), before).applied < 3 * before
+    assert grace(POLICY, drains(*usual[:3], 400), before).applied >= seconds(600), (
+        "too few to tell an outlier from the rest"
+    )
+
+
+def test_a_cut_drain_is_never_taken_for_an_outlier():
+    """O20: nobody knows how long it would have taken."""
+    assert grace(POLICY, drains(*[5] * 30, cut=[200]), seconds(90)).applied >= seconds(400)
+
+
+def in_use(schedule, current, *, window=200):
+    """The graces that a pool has while drains come in; each new value is taken over at once, as if users rolled out all the time."""
+    seen, had = [], []
+    for length in schedule:
+        promised = current.total_seconds()
+        cut = length > promised - 5
+        had = [*had, Drain(min(length, promised - 5), truncated=cut, promised=promised)][-window:]
+        now = grace(POLICY, had, current).applied
+        if now != current:
+            seen.append(now)
+        current = now
+    return seen
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_an_hour_of_jitter_gives_few_changes(seed):
+    """C28: ten pods, a drain of 20 to 40 s each minute, and a look after each."""
+    chance = random.Random(seed)
+    assert len(in_use([chance.uniform(20, 40) for _ in range(600)], seconds(90))) <= 2
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=10, deadline=None)
+def test_up_fast_and_down_slowly(seed):
+    """O21, C28: long work raises it within a few drains; a day of short work (one rollout of ten pods an hour) lowers it by steps."""
+    chance = random.Random(seed)
+    up = in_use([chance.uniform(150, 200) for _ in range(10)], seconds(90))
+    assert up[-1] >= seconds(300)
+    had: list[Drain] = [Drain(chance.uniform(150, 200), truncated=False) for _ in range(200)]
+    first = current = grace(POLICY, had, None).applied
+    changes = []
+    for hour in range(24):
+        had = [*had, *(Drain(chance.uniform(1, 3), truncated=False) for _ in range(10))][-200:]
+        lower = grace(POLICY, had, current).applied
+        assert lower >= max([seconds(step) for step in STEPS if seconds(step) < current])
+        if lower != current:
+            changes.append(hour)
+        current = lower
+    assert changes, "a day is long enough to begin"
+    assert changes[0] >= 12, "not before the long drains have become the exception among the last 200"
+    assert POLICY.minimum <= current < first
 
 
 def test_a_rare_cut_among_many_long_finished_drains_changes_nothing():

@@ -1,18 +1,20 @@
 """The children of a pool: Deployment, ServiceAccount, PodDisruptionBudget. Pure.
 
 Guarantees: each is owned by its pool (the cluster's garbage collector removes it, no finalizer); an existing
-Deployment keeps the template that it has, grace included, until the user's part of it changes (O21, O28); its replicas
-are left to the scaler as soon as that owns them.
+Deployment keeps the template that it has, until the user's part of it changes (O21, O28), but for a grace period that cuts
+drains short, see `pacing`; its replicas are left to the scaler as soon as that owns them.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from poolkeeper_operator.act import owners
+from poolkeeper_operator.act import owners, pacing
 from poolkeeper_operator.act.compare import difference
 from poolkeeper_operator.act.podtemplate import BUILD_LABEL, build_id, service_account, template
+from poolkeeper_operator.decide.lengthening import Lengthening
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
 from poolkeeper_operator.runtime.kinds import (
     DEPLOYMENT,
@@ -45,14 +47,19 @@ def build_deployment(
     *,
     live: Mapping[str, Any] | None,
     grace_seconds: int,
+    lengthen: tuple[Lengthening, datetime] | None = None,
 ) -> Manifest:
-    """The Deployment to apply: a new one at zero replicas, an existing one with its template unless the user changed it."""
+    """The Deployment to apply: a new one at zero replicas, an existing one with its template unless the user changed it.
+
+    `lengthen`: roll it out now with the longer grace period that this decision names, made at that time (O21).
+    """
     meta = pool["metadata"]
     namespace, name = meta["namespace"], meta["name"]
     build = build_id(spec, database)
-    pods = kept_template(live, build) or template(
-        namespace, name, spec, database, grace_seconds=grace_seconds, build=build
-    )
+    kept, paced, begins = kept_template(live, build), pacing.last(live), False
+    pods = kept or template(namespace, name, spec, database, grace_seconds=grace_seconds, build=build)
+    if lengthen is not None and kept is not None:
+        (pods, paced), begins = pacing.begin(kept, *lengthen), True
     wanted: Manifest = {
         "selector": {"matchLabels": {POOL_LABEL: name}},
         "revisionHistoryLimit": 3,
@@ -62,10 +69,13 @@ def build_deployment(
         },
         "template": pods,
     }
+    notes = {TEMPLATE_NOTE: json.dumps(pods, sort_keys=True, separators=(",", ":"))}
+    if paced is not None:
+        wanted |= pacing.fields(paced, under_way=begins or pacing.goes_on(paced, pods, live))
+        notes[pacing.NOTE] = pacing.note(paced)
     replicas = _own_replicas(live)
     if replicas is not None:
         wanted["replicas"] = replicas
-    notes = {TEMPLATE_NOTE: json.dumps(pods, sort_keys=True, separators=(",", ":"))}
     return {**_head(pool, DEPLOYMENT, name, notes, {BUILD_LABEL: build}), "spec": wanted}
 
 

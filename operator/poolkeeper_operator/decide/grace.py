@@ -1,11 +1,12 @@
 """How long a pod may take to drain (`terminationGracePeriodSeconds`).
 
 Guarantees (O20, O21): never zero; the p99 of the measured drains with headroom, in coarse steps within the policy's bounds; drains that
-were cut short count as "longer than"; up at once, down one step at a time and only on enough samples.
+were cut short count as "longer than"; up at once, down one step at a time and only on enough samples. A drain far longer than all
+others counts in full only when a second one like it was seen.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import groupby
 from math import ceil
@@ -17,6 +18,8 @@ STEPS = (15, 30, 45, 60, 90, 120, 180, 300, 450, 600, 900, 1200, 1800, 2700, 360
 SAFE_DEFAULT = timedelta(seconds=60)  # while nothing was measured
 ENOUGH = 20  # samples below which a short measured value is not trusted
 QUANTILE = 0.99
+COMPARABLE = 5  # samples from which one that is far longer than all others is told from the rest
+FAR = 2  # times the next longest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,7 @@ class Drain:
 
     seconds: float  # from the signal to the end
     truncated: bool  # cut short by the grace: it would have taken longer than `seconds`
+    promised: float | None = None  # seconds of grace that the pod had; None: unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +58,10 @@ class Grace:
 def grace(policy: GracePolicy, drains: Sequence[Drain], current: timedelta | None) -> Grace:
     """Decide the grace; `current` is that of the present template (None: there is no Deployment yet)."""
     censored = sum(drain.truncated for drain in drains)
-    needed, reason, why = _needed(policy, drains, current)
+    needed, reason, why = _needed(policy, drains)
     wanted = _stepped(needed)
+    if reason is GraceReason.CUT_SHORT and current is not None:
+        wanted = max(wanted, current)  # what was killed early by something else says nothing against the present grace
     applied = min(max(wanted, policy.minimum, timedelta(seconds=1)), max(policy.maximum, timedelta(seconds=1)))
     if applied > wanted:
         reason, why = GraceReason.MINIMUM, f"{why}; drain.minGrace is {_text(policy.minimum)}"
@@ -75,24 +81,34 @@ def grace(policy: GracePolicy, drains: Sequence[Drain], current: timedelta | Non
     )
 
 
-def _needed(
-    policy: GracePolicy, drains: Sequence[Drain], current: timedelta | None
-) -> tuple[timedelta, GraceReason, str]:
+def _needed(policy: GracePolicy, drains: Sequence[Drain]) -> tuple[timedelta, GraceReason, str]:
     """What a drain needs in all, before steps and bounds."""
     around = policy.hand_back_margin + policy.pre_stop
     if not drains:
         return SAFE_DEFAULT + around, GraceReason.NO_SAMPLES, "no drain was measured yet, the safe default"
-    p99, beyond = quantile(drains)
+    p99, beyond = quantile(_tempered(drains))
     measured = timedelta(seconds=p99 * policy.headroom_percent / 100)
     if beyond:
-        # The true value is hidden behind the cut: twice what is known, and more than what did the cutting.
-        measured = max(measured, timedelta(seconds=2 * p99), current or timedelta(0))
+        # The true value is hidden behind the cut: twice what is known. Not "more than the present grace": drains that were
+        # cut by an earlier, shorter one would then raise it with every look (O21).
+        measured = max(measured, timedelta(seconds=2 * p99))
         return measured + around, GraceReason.CUT_SHORT, f"drains were cut short after {p99:.0f} s, so they need longer"
     if len(drains) < ENOUGH and measured < SAFE_DEFAULT:
         why = f"only {len(drains)} drains measured (p99 {p99:.1f} s), not below the safe default"
         return SAFE_DEFAULT + around, GraceReason.FEW_SAMPLES, why
     why = f"p99 of {len(drains)} drains is {p99:.1f} s, {policy.headroom_percent} % of it and {_text(around)} around it"
     return measured + around, GraceReason.MEASURED, why
+
+
+def _tempered(drains: Sequence[Drain]) -> Sequence[Drain]:
+    """One drain that is far longer than all others counts for twice the next longest: with few samples it would be the p99 alone."""
+    if len(drains) < COMPARABLE:
+        return drains
+    *others, next_longest, longest = sorted(drains, key=lambda drain: drain.seconds)
+    most = FAR * next_longest.seconds
+    if longest.truncated or longest.seconds <= most:
+        return drains
+    return [*others, next_longest, replace(longest, seconds=most)]
 
 
 def quantile(drains: Sequence[Drain], q: float = QUANTILE) -> tuple[float, bool]:

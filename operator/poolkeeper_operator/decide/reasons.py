@@ -64,3 +64,13 @@ class GraceReason(StrEnum):
     MINIMUM = "MinGrace"  # spec.drain.minGrace
     MAXIMUM = "MaxGrace"  # spec.drain.maxGrace: less than what drains need
     LOWERING = "Lowering"  # less is needed; it is lowered by one step per rollout
+
+
+class LengthenReason(StrEnum):
+    """Why the operator itself rolls a pool out for a longer grace period, or does not."""
+
+    LONG_ENOUGH = "LongEnough"  # the present grace is not shorter than what is needed
+    FEW_CUTS = "FewCuts"  # too few drains were cut by the present grace: it rides on the next rollout of the user
+    ROLLING = "RollingOut"  # a rollout is under way
+    TOO_SOON = "TooSoon"  # the last one of the operator's own is not long ago
+    DRAINS_CUT = "DrainsCut"  # it rolls out, a pod at a time

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from poolkeeper_operator.act import children
+from poolkeeper_operator.act import children, pacing
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
+from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.pods import living
+from poolkeeper_operator.observe.pods import living, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics, poolstatus
 from poolkeeper_operator.runtime.context import Context
@@ -100,9 +101,12 @@ class Pools:
             return AGAIN
         if self._context.undecided(namespace, place.name):
             return CONNECTING
-        drains = self._grace(pool, spec, place, self._context.world.get(DEPLOYMENT.kind, namespace, name))
+        present = self._context.world.get(DEPLOYMENT.kind, namespace, name)
+        samples = self._drains(pool, place)
+        drains = grace(spec.drain.policy(), samples, _seconds(children.present_grace(present)))
+        longer = self._longer(place, present, drains, samples)
         try:
-            live: Mapping[str, Any] = await self._shape(pool, spec, place, memory, drains)
+            live: Mapping[str, Any] = await self._shape(pool, spec, place, memory, drains, longer)
             pool = await self._answer_scale(pool, spec, live)
         except KubeError as error:
             if error.conflict:
@@ -159,31 +163,48 @@ class Pools:
             self._context.links.get((namespace, database)),
         )
 
-    def _grace(
-        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, live: Mapping[str, Any] | None
-    ) -> Grace:
-        key = f"{pool['metadata']['namespace']}/{pool['metadata']['name']}"
+    def _drains(self, pool: Mapping[str, Any], place: Place) -> list[Drain]:
         reading = place.link.reading if place.link else None
-        stats = reading.pools.get(key) if reading else None
-        present = children.present_grace(live)
-        samples = [Drain(drain.seconds, drain.truncated) for drain in (stats.drains if stats else ())]
-        return grace(spec.drain.policy(), samples, None if present is None else timedelta(seconds=present))
+        stats = reading.pools.get(f"{pool['metadata']['namespace']}/{pool['metadata']['name']}") if reading else None
+        return [Drain(drain.seconds, drain.truncated, drain.grace) for drain in (stats.drains if stats else ())]
+
+    def _longer(
+        self, place: Place, live: Mapping[str, Any] | None, drains: Grace, samples: list[Drain]
+    ) -> Lengthening | None:
+        """Whether to roll the pool out for a longer grace; nothing is decided on an old reading."""
+        present, now = _seconds(children.present_grace(live)), self._context.now()
+        if present is None or place.link is None or place.link.blind(now) is not None:
+            return None
+        last = pacing.last(live)
+        answer = lengthen(drains, samples, present, rolling=rolling(live), last=last.at if last else None, now=now)
+        return answer if answer.due else None
 
     async def _shape(
-        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, memory: Memory, drains: Grace
+        self,
+        pool: Mapping[str, Any],
+        spec: WorkerPoolSpec,
+        place: Place,
+        memory: Memory,
+        drains: Grace,
+        longer: Lengthening | None,
     ) -> Mapping[str, Any]:
         """Bring the children into shape; the Deployment as it is now."""
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
         live = self._context.world.get(DEPLOYMENT.kind, namespace, name)
         known = (DISRUPTION_BUDGET.kind, namespace, name) in self._children
-        if live is not None and known and memory.shaped == _shape_of(pool, place, live):
+        if live is not None and known and longer is None and memory.shaped == _shape_of(pool, place, live):
             return live
         account = children.build_service_account(pool, spec)
         if account is not None:
             await self._child(SERVICE_ACCOUNT, account, new=live is None)
         await self._child(DISRUPTION_BUDGET, children.build_disruption_budget(pool, spec), new=live is None)
         wanted = children.build_deployment(
-            pool, spec, place.spec, live=live, grace_seconds=int(drains.applied.total_seconds())
+            pool,
+            spec,
+            place.spec,
+            live=live,
+            grace_seconds=int(drains.applied.total_seconds()),
+            lengthen=(longer, self._context.now()) if longer else None,
         )
         why = children.changed(live, wanted)
         mark = digest(wanted)
@@ -194,6 +215,8 @@ class Pools:
         log.info("pool.shaped: %s/%s: %s", namespace, name, why, extra={"pool": f"{namespace}/{name}"})
         memory.accepted = (mark, answer["metadata"]["generation"])
         self._context.world.put(DEPLOYMENT.kind, answer)
+        if longer is not None and pacing.last(answer) != pacing.last(live):
+            await self._context.tell(pool, "Normal", "GraceRollout", longer.sentence)
         return answer
 
     async def _look_again(self, namespace: str, name: str) -> float:
@@ -242,6 +265,10 @@ class Pools:
         status = poolstatus.refused(pool, Condition("Ready", "False", reason, message), self._context.now())
         again = await self._context.write_status(POOL, pool, status)
         return AGAIN if again is None else again
+
+
+def _seconds(value: int | None) -> timedelta | None:
+    return None if value is None else timedelta(seconds=value)
 
 
 def _shape_of(pool: Mapping[str, Any], place: Place, live: Mapping[str, Any]) -> tuple[int, int, str]:

@@ -65,8 +65,8 @@ AS $$
             CROSS JOIN LATERAL (SELECT count(*) AS n FROM poolkeeper.lease AS l WHERE l.session_id = s.id) AS b
             WHERE s.pool_id = (_p).id AND s.ended_at IS NULL AND (s.renewed_at > _now - interval '2 minutes' OR b.n > 0)), '[]'),
         'drains', coalesce((
-            SELECT jsonb_agg(jsonb_build_object('ended_ago', extract(epoch FROM _now - r.at), 'seconds', r.seconds, 'truncated', r.truncated))
-            FROM (SELECT k.at, k.seconds, k.truncated FROM poolkeeper.drain_report AS k
+            SELECT jsonb_agg(jsonb_build_object('ended_ago', extract(epoch FROM _now - r.at), 'seconds', r.seconds, 'truncated', r.truncated, 'grace', r.grace))
+            FROM (SELECT k.at, k.seconds, k.truncated, (k.report ->> 'grace_seconds')::double precision AS grace FROM poolkeeper.drain_report AS k
                   WHERE k.pool_id = (_p).id AND k.at > _now - interval '14 days' ORDER BY k.at DESC LIMIT 200) AS r), '[]'))
 $$;
 
