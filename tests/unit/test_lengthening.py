@@ -143,7 +143,9 @@ def test_it_goes_on_until_the_last_pod_and_then_everything_is_as_the_user_says()
     settled = rolled(after, replicas=3, updatedReplicas=3)
     del settled["spec"]["minReadySeconds"]  # as the API server shows a 0
     assert children.changed(settled, build(settled)) is None
-    assert pacing.last(settled).at == NOW
+    ended = pacing.last(settled)
+    assert ended is not None
+    assert ended.at == NOW
 
 
 def test_a_change_of_the_user_takes_over_at_the_users_pace():
