@@ -6,20 +6,21 @@ all that it was given. Of two operators the store obeys the one whose term it is
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from poolkeeper.store import calls
+from poolkeeper.store.rows import PoolStats
 from poolkeeper_operator.decide.quota import Allotment, PoolUse, Quota, Share, allot
 from poolkeeper_operator.decide.reasons import LimitedBy, QuotaReason
 from poolkeeper_operator.decide.signals import Cap
-from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.resources import ProviderQuotaSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.resources.providerquota import From
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
-from poolkeeper_operator.runtime.kinds import QUOTA
+from poolkeeper_operator.runtime.kinds import POOL, QUOTA
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Shares:
     used: Mapping[str, int] = field(default_factory=dict)  # calls declared by running tasks, by quota
     _told: dict[str, Told] = field(default_factory=dict)
     _uses: dict[str, PoolUse] = field(default_factory=dict)
+    _gone: dict[str, Link] = field(default_factory=dict)  # pools without a WorkerPool whose pods may still claim
 
     async def divide(
         self, ticked: Link, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]], demand: Mapping[str, int]
@@ -109,42 +111,50 @@ class Shares:
         stats, told = reading.pools.get(pool), self._told.get(pool)
         if stats is None:
             return PoolUse(**common, demand=min(ceiling, runnable), running=0, cap=told.cap if told else None)
-        cap = stats.max_running
+        now = self._as_read(pool, reading, stats)
+        return PoolUse(**common, **now, demand=min(ceiling, now["running"] + runnable))
+
+    def _as_read(self, pool: str, reading: Reading, stats: PoolStats) -> dict[str, Any]:
+        """What a pool holds and may still claim, as of a reading; a cap that was written since may be in force, or not yet."""
+        cap, told = stats.max_running, self._told.get(pool)
         if cap is not None and told is not None and told.cap is not None and told.at > reading.at:
             cap = max(cap, told.cap)
-        busy = max(stats.running, sum(session.busy for session in stats.sessions))
-        return PoolUse(
-            **common,
-            demand=min(ceiling, busy + runnable),
-            running=busy,
-            cap=cap,
-            live_slots=sum(session.concurrency for session in stats.sessions),
-        )
+        return {
+            "running": max(stats.running, sum(session.busy for session in stats.sessions)),
+            "cap": cap,
+            "live_slots": sum(session.concurrency for session in stats.sessions),
+        }
 
     def _leaving(self, uses: Mapping[str, PoolUse], pools: Mapping[str, object]) -> dict[str, PoolUse]:
-        """Pools that are gone while their pods still drain: they call the provider until their last lease ends."""
+        """Pools that are gone, or whose spec cannot be read any more: what they hold counts until their last lease ends.
+
+        The pods of a pool that is gone claim until they are told to stop, and for ever where they were orphaned: it is
+        closed in the store first (`_gone`), and only what a later reading shows released is given to others.
+        """
         found: dict[str, PoolUse] = {}
+        self._gone = {}
         for pool, use in self._uses.items():
             if pool in uses or pool in pools:
                 continue
-            running = max(
-                (reading.pools[pool].running for reading in self._readings() if pool in reading.pools), default=0
-            )
+            namespace, _, name = pool.partition("/")
+            there = self.context.world.get(POOL.kind, namespace, name) is not None
+            link = next((link for link in self._links(namespace) if pool in link.reading.pools), None)
+            if link is None:  # its database is gone too: its pods tell
+                if there or self.context.world.pods(namespace, name):
+                    found[pool] = replace(use, demand=0, ceiling=use.held if there else 0)
+                    continue
+            else:
+                left = replace(use, demand=0, **self._as_read(pool, link.reading, link.reading.pools[pool]))
+                if there or left.held:
+                    found[pool] = replace(left, ceiling=left.held if there else 0)
+                    if not there:
+                        self._gone[pool] = link
+                    continue
             self._told.pop(pool, None)
-            if running:
-                found[pool] = PoolUse(
-                    pool=pool,
-                    namespace=use.namespace,
-                    uses=use.uses,
-                    demand=0,
-                    ceiling=running,
-                    running=running,
-                    cap=running,
-                )
         return found
 
-    def _readings(self) -> list[Any]:
-        return [link.reading for link in self.context.links.values() if link.reading is not None]
+    def _links(self, namespace: str) -> list[Any]:
+        return [link for key, link in self.context.links.items() if key[0] == namespace and link.reading is not None]
 
     def _changes(
         self, ticked: Link, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]]
@@ -152,10 +162,10 @@ class Shares:
         """The caps to write on this link, lower ones first; each counts as given from now on."""
         found: list[tuple[str, int | None]] = []
         now = self.context.now()
-        for pool, (spec, link) in pools.items():
-            if link is not ticked or link.reading is None:
-                continue
-            wanted, known = self._wanted(pool, spec), self._known(pool, link)
+        wishes = {pool: self._wanted(pool, spec) for pool, (spec, link) in pools.items() if link is ticked}
+        wishes |= {pool: 0 for pool, link in self._gone.items() if link is ticked}
+        for pool, wanted in wishes.items() if ticked.reading else ():
+            known = self._known(pool, ticked)
             if known is not None and known.cap == wanted:
                 self._told[pool] = Told(wanted, known.at, sure=True)
                 continue
