@@ -70,8 +70,8 @@ def test_two_operators_without_a_common_lease_do_not_fight(stage, start_operator
     assert [w.body["spec"]["replicas"] for w in sizes if "replicas" in w.body.get("spec", {})] == [3]
     assert len(events(stage, "KeptElsewhere")) == 1
     assert first.stop() == 0
-    stage.submit("mail", 2)
-    until(lambda: stage.replicas("mail") == 5, timeout=2 * PATIENCE)
+    stage.apply(stage.pool("late", "mail"))
+    until(lambda: stage.replicas("late"), timeout=2 * PATIENCE)
     assert leaders(stage)[stage.namespace][0] == f"{stage.namespace}/by-mistake"
     assert second.metric("poolkeeper_operator_contested_databases") == 0
 

@@ -326,6 +326,7 @@ def test_the_holder_ends_when_another_has_it_or_its_time_is_over() -> None:
     me = leading(100.0)
     taken = protocol.looked(me, Record("b", 2, "1"), 103.0)
     assert protocol.next_step(taken, 103.0) == Step(Wish.END, 103.0, why='the Lease is held by "b"')
+    assert not protocol.trusts(taken, 103.0)
     late = protocol.next_step(me, me.trusted_until)
     assert (late.wish, late.why) == (Wish.END, "the Lease could not be renewed in time")
     almost = protocol.next_step(protocol.failed(me, 111.9), 111.9)

@@ -63,8 +63,9 @@ class Step:
 
 
 def trusts(candidate: Candidate, now: float) -> bool:
-    """Whether this process may write at this moment."""
-    return now < candidate.trusted_until
+    """Whether this process may write at this moment: not after it has seen the Lease in other hands, however early that is."""
+    record = candidate.seen
+    return now < candidate.trusted_until and (record is None or record.holder == candidate.me)
 
 
 def next_step(candidate: Candidate, now: float) -> Step:
@@ -92,11 +93,11 @@ def failed(candidate: Candidate, now: float) -> Candidate:
 
 
 def _of_holder(candidate: Candidate, now: float) -> Step:
-    if not trusts(candidate, now):
-        return Step(Wish.END, now, why="the Lease could not be renewed in time")
     record = candidate.seen
     if record is not None and record.holder != candidate.me:
         return Step(Wish.END, now, why=f'the Lease is held by "{record.holder}"')
+    if not trusts(candidate, now):
+        return Step(Wish.END, now, why="the Lease could not be renewed in time")
     due = max(candidate.renewed + RENEW, candidate.failed + LOOK)
     if record is None:  # deleted by somebody: made again, with what it said
         due = candidate.failed + LOOK

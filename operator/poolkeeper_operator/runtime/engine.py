@@ -131,8 +131,11 @@ class Engine:
         context.queue = WorkQueue(reconcile)
         over = stop or asyncio.Event()
         listed = asyncio.Event()
-        # begun out here, as kopf ends what was begun while it runs: the Lease is renewed until the last writer has stopped
-        office = asyncio.create_task(self._hold_office(context, listed, over), name="office")
+        # begun out here: kopf waits for what was begun while it runs, and the Lease is renewed until the last writer has stopped
+        office = [
+            asyncio.create_task(self._campaign(context, listed, over), name="leadership"),
+            asyncio.create_task(self._take_office(context, over), name="office"),
+        ]
 
         async def begin() -> None:
             await self._first_list(context)
@@ -146,6 +149,7 @@ class Engine:
             listed.set()
 
         async def end() -> None:
+            over.set()  # or kopf's own wait for it counts as a task that hangs, for 5 s
             self.loops.ready = "stopping"
             for task in self._tasks:
                 task.cancel()
@@ -166,29 +170,34 @@ class Engine:
                 stop_flag=over,
             )
         finally:
-            if not office.done():
-                office.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await office
+            for task in office:
+                task.cancel()
+            ended = await asyncio.gather(*office, return_exceptions=True)
             await context.leadership.release()
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
 
-    async def _hold_office(self, context: Context, listed: asyncio.Event, over: asyncio.Event) -> None:
-        """Stand by, lead, and have the process end when the leadership is lost."""
+    @staticmethod
+    async def _campaign(context: Context, listed: asyncio.Event, over: asyncio.Event) -> None:
+        """Stand by and lead; the process ends when the leadership is lost, or this fails."""
+        try:
+            await listed.wait()
+            await context.leadership.campaign()
+        finally:
+            over.set()
 
-        async def begin() -> None:
+    async def _take_office(self, context: Context, over: asyncio.Event) -> None:
+        """Begin to act; who cannot must not lead."""
+        try:
             await context.leadership.leading.wait()
             self.loops.role = "leader"
             self._enqueue_all(context, spread=0.0)
             context.queue.start()
             self._announce("operator.ready")
-
-        try:
-            await listed.wait()
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(begin(), name="begin")
-                tasks.create_task(context.leadership.campaign(), name="leadership")
-        finally:
+        except BaseException:
             over.set()
+            raise
 
     def _announce(self, what: str) -> None:
         port = self.health.port if self.health else 0

@@ -82,12 +82,11 @@ def _of_account() -> str | None:
 
 
 class Leadership:
-    """See the module. `leading` is set when this process leads, `lost` when it does not any more and must end."""
+    """See the module. `leading` is set when this process leads; when `campaign` is over it does not any more, and must end."""
 
     def __init__(self, kube: Kube, post: Post, loops: Loops) -> None:
         self.post = post
         self.leading = asyncio.Event()
-        self.lost = asyncio.Event()
         self.why = ""
         self.epoch = 0
         self._kube = kube
@@ -129,7 +128,6 @@ class Leadership:
         self.why = step.why
         self._loops.ended(LOOP)
         log.error("leadership.lost: %s: %s; this process ends", self.post.lease, self.why)
-        self.lost.set()
 
     async def release(self) -> None:
         """Give the Lease up, so that another takes it at once; nothing may be written from now on."""
@@ -138,7 +136,15 @@ class Leadership:
             return
         record = Record("", self._me.transitions, _stamp())
         with contextlib.suppress(KubeError):
-            await self._kube.replace_lease(_manifest(self.post, record, self._live), within=RELEASE)
+            try:
+                await self._kube.replace_lease(_manifest(self.post, record, self._live), within=RELEASE)
+            except KubeError as error:
+                if not error.conflict:
+                    raise
+                await self._look()  # a renewal that was cut short may have arrived
+                if self._me.seen is None or self._me.seen.holder != self.post.holder:
+                    return
+                await self._kube.replace_lease(_manifest(self.post, record, self._live), within=RELEASE)
             log.info("leadership.released: %s", self.post.lease)
 
     async def _look(self) -> None:
