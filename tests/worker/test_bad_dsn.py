@@ -226,6 +226,22 @@ def test_a_read_only_database_refuses_and_is_waited_for(
     eventually(lambda: stage.notes("done"), "the worker works")
 
 
+def test_a_lock_that_is_held_for_too_long_is_told_as_such(
+    server: Server, stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Contract 2: database_busy, exit 5: it can be tried again."""
+    tell(server.dsn(), f"ALTER ROLE {LOGIN} SET lock_timeout = '50ms'")
+    try:
+        with psycopg.connect(server.dsn("app")) as owner:
+            owner.execute("LOCK TABLE poolkeeper.task IN ACCESS EXCLUSIVE MODE")
+            assert run(["submit", "q", "t.count", "--dsn", guarded.dsn(server)]) == 5
+        said = capsys.readouterr().err
+        assert said.startswith("error: database_busy: another session holds a lock for too long; try again")
+    finally:
+        tell(server.dsn(), f"ALTER ROLE {LOGIN} RESET lock_timeout")
+    assert "ready" not in stage.states()
+
+
 @pytest.mark.parametrize(
     ("statement", "code", "remedy"),
     [
