@@ -67,6 +67,8 @@ def test_missing_rights_are_named_at_start(stage, start_operator, limited_kubeco
     said = until(lambda: [m for m in _messages(operator) if "right_missing" in m], timeout=15)
     assert any("patch deployments.apps" in line for line in said)
     assert any("get secrets" in line for line in said)
+    lease = f'update leases.coordination.k8s.io named "poolkeeper-operator" in namespace "{stage.namespace}"'
+    assert any(lease in line for line in said)
     assert not any("list workerpools.poolkeeper.dev" in line for line in said)
     assert operator.process.poll() is None
     assert not any("operator.ready" in message for message in _messages(operator))
