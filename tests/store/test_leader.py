@@ -26,6 +26,7 @@ def writes(scene: Scene, term: object, queue_id: int) -> dict[str, Call]:
     return {
         "set_pool": calls.set_pool("team/p", max_running=3, **carried),
         "mark_sessions": calls.mark_sessions("team/p", ["pod-1"], draining=True, **carried),
+        "tell_grace": calls.tell_grace("team/p", {"uid-1": 5.0}, **carried),
         "record_decision": calls.record_decision("team/p", {"n": 1}, **carried),
         "dead_batch": calls.dead_batch(queue_id, **carried),
         "dead_batch_announced": calls.dead_batch_announced(queue_id, 1, **carried),
@@ -39,7 +40,7 @@ def queue_id(scene: Scene) -> int:
     return applied.queue_id
 
 
-KINDS_OF_WRITES = ["set_pool", "mark_sessions", "record_decision", "dead_batch", "dead_batch_announced", "apply_policy"]
+KINDS_OF_WRITES = ["set_pool", "mark_sessions", "tell_grace", "record_decision", "dead_batch", "dead_batch_announced", "apply_policy"]
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_WRITES)

@@ -161,6 +161,18 @@ def test_drain_reports_are_samples_of_the_pool(scene: Scene) -> None:
     assert pool_of(scene).drains == []
 
 
+def test_a_worker_hears_the_real_grace_of_its_pod(scene: Scene) -> None:
+    """O20, Q48: of its own pod and pool only, with its next renewal."""
+    mine = scene.worker(pod_uid="uid-1")
+    other, elsewhere = scene.worker(pod_uid="uid-2"), scene.worker(pool="local/x", pod_uid="uid-1")
+    assert scene.ask("operator", calls.tell_grace("local/p", {"uid-1": 7.0, "uid-9": 1.0})) == 1
+    assert scene.ask("operator", calls.tell_grace("local/p", {"uid-1": 7.0})) == 0
+    graces = [run(each.conn, calls.renew(each.session, 0, [])).grace for each in (mine, other, elsewhere)]
+    assert graces == [seconds(7), None, None]
+    mine.end()
+    assert scene.ask("operator", calls.tell_grace("local/p", {"uid-1": 5.0})) == 0, "it has ended"
+
+
 def test_marking_answers_how_busy_each_pod_is(scene: Scene) -> None:
     """O22: after marking; only the pool's own pods; a pod without a session is not in the answer."""
     scene.submit_many(2)
@@ -240,7 +252,9 @@ class TestPolicies:
         refused = scene.ask("operator", calls.apply_policy(cluster, uid, "default", "q", {"paused": True}, who="b"))
         assert (refused.code, refused.changed) == ("queue_owned", False)
         assert scene.verdict().code is None
-        adopted = scene.ask("operator", calls.apply_policy(cluster, uid, "default", "q", {}, who="b", adopt=refused.owner))
+        adopted = scene.ask(
+            "operator", calls.apply_policy(cluster, uid, "default", "q", {}, who="b", adopt=refused.owner)
+        )
         assert (adopted.code, adopted.queue_id) == (None, refused.queue_id)
         assert scene.state(task_id) == "ready"
 

@@ -30,6 +30,7 @@ class Memory:
     foreign_until: datetime | None = None
     shaped: tuple[int, int, str] | None = None  # generations of pool and database, version of the Deployment: in shape
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
+    graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
     capability: dict[str, list[str]] = field(default_factory=dict)  # task types by build, as sessions told
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)
 

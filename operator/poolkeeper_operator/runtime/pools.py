@@ -19,7 +19,7 @@ from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import living, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
-from poolkeeper_operator.runtime import metrics, poolstatus
+from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.freshness import Freshness
@@ -114,9 +114,13 @@ class Pools:
             if error.status not in {400, 403, 422}:
                 raise
             return await self._refuse(pool, "Refused", f"the API server refuses a child of the pool: {error.message}")
-        pods = living(self._context.world.pods(namespace, name))
+        seen_pods = self._context.world.pods(namespace, name)
+        pods = living(seen_pods)
         sized: Sized | None = None
         if place.link is not None:
+            await departures.tell(
+                place.link, f"{namespace}/{name}", seen_pods, children.present_grace(live) or 0, memory
+            )
             await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
             try:
                 sized = await self._scaler.size(pool, spec, place.link, live, pods, memory)

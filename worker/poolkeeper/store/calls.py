@@ -36,6 +36,7 @@ from poolkeeper.store.tending import (
     set_pool,
     stats,
     sweep,
+    tell_grace,
 )
 from poolkeeper.store.turns import (
     checkpoint,
@@ -78,6 +79,7 @@ __all__ = [
     "submit_many",
     "sweep",
     "task",
+    "tell_grace",
     "timeline",
     "turn",
 ]

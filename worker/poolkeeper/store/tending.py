@@ -54,6 +54,12 @@ def mark_sessions(
     return Call("mark_sessions", params, read)
 
 
+def tell_grace(pool: str, graces: Mapping[str, float], *, term: UUID | None = None) -> Call[int]:
+    """Tell the workers in these pods, by uid, how many seconds of grace they really have (O20)."""
+    params = {"pool": pool, "uids": list(graces), "seconds": list(graces.values()), "term": term}
+    return Call("tell_grace", params, value)
+
+
 def record_decision(pool: str, decision: Mapping[str, Any], *, term: UUID | None = None) -> Call[None]:
     """Keep a decision with all that it was made from (O11)."""
     params = {"pool": pool, "decision": Json(dict(decision)), "term": term}

@@ -72,6 +72,9 @@ SELECT poolkeeper.set_pool(%(pool)s, %(max_running)s, %(term)s) AS value
 -- name: mark_sessions
 SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s, %(term)s)
 
+-- name: tell_grace
+SELECT poolkeeper.tell_grace(%(pool)s, %(uids)s::text[], %(seconds)s::double precision[], %(term)s) AS value
+
 -- name: record_decision
 SELECT poolkeeper.record_decision(%(pool)s, %(decision)s::jsonb, %(term)s)
 

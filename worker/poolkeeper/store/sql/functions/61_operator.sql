@@ -61,6 +61,29 @@ BEGIN
         FROM poolkeeper.session AS s WHERE s.id = ANY (_ids);
 END $$;
 
+-- The real grace of terminating pods, where it is less than their workers were told (O20): a person, an eviction or a node
+-- gave less. The worker hears it with its next renewal, and hands back in time. Answers how many sessions were told.
+CREATE OR REPLACE FUNCTION poolkeeper.tell_grace(_pool text, _pod_uids text[], _seconds double precision[], _term uuid DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+    _told integer;
+    _me   poolkeeper.access := poolkeeper.caller();
+BEGIN
+    IF _me.pool IS NOT NULL THEN
+        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a pool may not tell a grace period';
+    END IF;
+    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
+    UPDATE poolkeeper.session AS s SET grace = make_interval(secs => g.seconds)
+    FROM unnest(_pod_uids, _seconds) AS g (uid, seconds), poolkeeper.pool AS p
+    WHERE p.name = _pool AND s.pool_id = p.id AND s.ended_at IS NULL AND s.info ->> 'pod_uid' = g.uid
+          AND s.grace IS DISTINCT FROM make_interval(secs => g.seconds);
+    GET DIAGNOSTICS _told = ROW_COUNT;
+    RETURN _told;
+END $$;
+
 CREATE OR REPLACE FUNCTION poolkeeper.record_decision(_pool text, _decision jsonb, _term uuid DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp

@@ -1,0 +1,44 @@
+"""Telling workers how much grace their pods really have, where somebody gave less than the template says.
+
+Guarantees (O20): a pod that is ended with a shorter grace (by a person, an eviction, a node that shuts down) has it told through
+the store, each once; its worker then hands back in time instead of being killed. Does not make it safe: where the news comes too late,
+leases and tokens are what keeps the tasks.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from poolkeeper.errors import PoolkeeperError
+from poolkeeper.store import calls
+from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.runtime.memory import Memory
+
+log = logging.getLogger(__name__)
+
+
+def shorter(pods: Iterable[Mapping[str, Any]], promised: int) -> dict[str, float]:
+    """The pods, by uid, that are being ended with fewer seconds than the template promises."""
+    found = {}
+    for pod in pods:
+        meta = pod["metadata"]
+        given = meta.get("deletionGracePeriodSeconds")
+        if "deletionTimestamp" in meta and given is not None and given < promised:
+            found[meta["uid"]] = float(given)
+    return found
+
+
+async def tell(link: Link, pool: str, pods: Iterable[Mapping[str, Any]], promised: int, memory: Memory) -> None:
+    """Tell what was not told yet; that it cannot be told now never stops a reconcile."""
+    graces = shorter(pods, promised)
+    fresh = {uid: seconds for uid, seconds in graces.items() if uid not in memory.graces}
+    memory.graces = frozenset(graces) & memory.graces
+    if not fresh:
+        return
+    try:
+        told = await link.call(calls.tell_grace(pool, fresh, term=link.term))
+    except (PoolkeeperError, OSError) as error:
+        log.warning("grace.untold: %s: %s", pool, error)
+        return
+    memory.graces |= frozenset(fresh)
+    log.info("grace.told: %s: %d pods have less than %d s", pool, told, promised, extra={"pool": pool})
