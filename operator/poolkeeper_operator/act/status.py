@@ -1,16 +1,22 @@
 """Statuses: written when they change, soon when it matters, coarse otherwise (O2).
 
 Guarantees: an unchanged status is not written; figures that merely move are written at most once per object and 30 s;
-a changed condition, size or generation is written at once. At most `RATE` ordinary writes a second in all.
+a changed condition, size or generation is written at once. At most `RATE` ordinary writes a second in all. A status that
+the API server does not take is tried again, ever more slowly, and stops nothing else.
 """
 
+import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import Resource
 from poolkeeper_operator.runtime.kube import Kube
+from poolkeeper_operator.runtime.workqueue import backoff
 
+log = logging.getLogger(__name__)
 EVERY = 30.0
 RATE = 5.0  # a second, for ordinary writes of all objects together (O33)
 _URGENT = ("observedGeneration", "policyVersion", "instanceID", "schemaVersion", "decisions")
@@ -23,29 +29,46 @@ class StatusWriter:
         self._kube = kube
         self._clock = clock
         self._written: dict[str, float] = {}
+        self._refused: dict[str, tuple[int, float]] = {}  # by uid: how often in a row, and until when it is left alone
         self._tokens = RATE
         self._refilled = clock()
 
     async def write(
         self, resource: Resource, manifest: Mapping[str, Any], status: Mapping[str, Any]
     ) -> tuple[dict[str, Any] | None, float | None]:
-        """Write `status` if due: the object as answered, and the seconds after which to try again if it is not due yet."""
+        """Write `status` if due: the object as answered, and the seconds after which to try again if it is not due yet.
+
+        Raises KubeError only if the object is gone.
+        """
         present = manifest.get("status") or {}
         if same(present, status):
             return None, None
         uid = manifest["metadata"]["uid"]
+        refused, until = self._refused.get(uid, (0, 0.0))
+        if refused and self._clock() < until:
+            return None, until - self._clock()
         if not urgent(present, status):
             wait = self._wait(uid)
             if wait > 0:
                 return None, wait
         meta = manifest["metadata"]
-        answer = await self._kube.apply_status(resource, meta["namespace"], meta["name"], status)
+        try:
+            answer = await self._kube.apply_status(resource, meta["namespace"], meta["name"], status)
+        except KubeError as error:
+            if error.not_found:
+                raise
+            log.warning("status.unwritten: %s %s/%s: %s", resource.kind, meta["namespace"], meta["name"], error)
+            wait = max(error.not_before, backoff(refused + 1, random.random()))  # noqa: S311 - no secret
+            self._refused[uid] = (refused + 1, self._clock() + wait)
+            return None, wait
+        self._refused.pop(uid, None)
         self._written[uid] = self._clock()
         return answer, None
 
     def forget(self, uid: str) -> None:
         """The object is gone."""
         self._written.pop(uid, None)
+        self._refused.pop(uid, None)
 
     def _wait(self, uid: str) -> float:
         now = self._clock()

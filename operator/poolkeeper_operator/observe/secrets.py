@@ -12,6 +12,8 @@ from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import SECRET
 from poolkeeper_operator.runtime.kube import Kube
 
+FORBIDDEN = "SecretForbidden"
+
 
 class SecretProblem(Exception):
     """A Secret that cannot be used; `reason` is that of the condition."""
@@ -41,7 +43,7 @@ async def read_dsn(kube: Kube, namespace: str, database: str, ref: SecretRef, sp
         if not error.forbidden:
             raise
         message = f'{who}: the operator may not read secret "{ref.name}"; grant it `get` on secrets in this namespace'
-        raise SecretProblem("SecretForbidden", message) from error
+        raise SecretProblem(FORBIDDEN, message) from error
     if secret is None:
         message = f'{who}: there is no secret "{ref.name}"; create it with key "{ref.key}" or correct spec.{spec_field}'
         raise SecretProblem("SecretMissing", message)

@@ -1,15 +1,17 @@
 """The objects of the API server as last seen, by kind, namespace and name.
 
-Guarantees: an older version of an object never replaces a newer one; what a complete list lacks is forgotten (kopf alone
-never notices objects that vanish during a gap of its watch). Not guaranteed: freshness; whoever acts on it writes
-idempotently, and treats a missing object as gone.
+Guarantees: an older version of an object never replaces a newer one, nor brings back one that is gone; what a complete list
+lacks is forgotten (kopf alone never notices objects that vanish during a gap of its watch). Not guaranteed: freshness;
+whoever acts on it writes idempotently, and treats a missing object as gone.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 Manifest = dict[str, Any]
 Name = tuple[str, str]  # namespace, name
+GRAVES = 10_000  # objects gone of which late events are still known to be late
 
 
 class World:
@@ -18,6 +20,9 @@ class World:
     def __init__(self) -> None:
         self._objects: dict[str, dict[Name, Manifest]] = {}
         self._pods: dict[Name, set[str]] = {}  # of a pool: the names of its pods
+        self._gone: OrderedDict[tuple[str, Name], int] = (
+            OrderedDict()
+        )  # the version at which it went, or the last known
 
     def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """The object as last seen."""
@@ -34,20 +39,26 @@ class World:
         return [seen[namespace, name] for name in sorted(names) if (namespace, name) in seen]
 
     def put(self, kind: str, seen: Mapping[str, Any]) -> bool:
-        """Note an object; False if what is known is newer, or the same."""
+        """Note an object; False if what is known is newer, or the same, or if it has gone since."""
         manifest = trimmed(kind, seen)
         key = name_of(manifest)
         known = self._objects.setdefault(kind, {}).get(key)
         if known is not None and version(known) >= version(manifest):
+            return False
+        if version(manifest) <= self._gone.get((kind, key), 0):
             return False
         self._objects[kind][key] = manifest
         if kind == "Pod":
             self._index(manifest)
         return True
 
-    def drop(self, kind: str, namespace: str, name: str) -> bool:
-        """Forget an object; False if it was not known."""
+    def drop(self, kind: str, namespace: str, name: str, at: int = 0) -> bool:
+        """Forget an object that went at version `at`; False if it was not known."""
         gone = self._objects.get(kind, {}).pop((namespace, name), None)
+        grave = (kind, (namespace, name))
+        self._gone[grave] = max(at, version(gone) if gone else 0, self._gone.pop(grave, 0))
+        while len(self._gone) > GRAVES:
+            self._gone.popitem(last=False)
         if gone is not None and kind == "Pod":
             self._pods.get((namespace, pool_of(gone)), set()).discard(name)
         return gone is not None

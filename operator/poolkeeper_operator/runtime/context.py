@@ -87,11 +87,19 @@ class Context:
         return link.reading is None and not link.failures
 
     async def namespace(self, name: str, *, fresh: bool = False) -> Manifest | None:
-        """A namespace, at most a minute old; None if it is gone. `fresh`: read now, as it may have been made anew."""
+        """A namespace, at most a minute old unless the API server is away; None if it is gone.
+
+        `fresh`: read now, as it may have been made anew.
+        """
         known = self._spaces.get(name)
         if known and not fresh and (self.now() - known[0]).total_seconds() < NAMESPACE_KEPT:
             return known[1]
-        found = await self.kube.get(NAMESPACE, None, name)
+        try:
+            found = await self.kube.get(NAMESPACE, None, name)
+        except KubeError:
+            if known is None:
+                raise
+            return known[1]  # that nobody answers changes no namespace
         if found is None:
             self._spaces.pop(name, None)
             return None
@@ -118,9 +126,13 @@ class Context:
         try:
             answer, wait = await self.status.write(resource, manifest, status)
         except KubeError as error:
-            if error.not_found:  # deleted meanwhile
-                return None
-            raise
+            if not error.not_found:
+                raise
+            meta = manifest["metadata"]
+            if self.world.drop(resource.kind, meta["namespace"], meta["name"]):  # deleted, and no event told of it yet
+                self.forget(manifest)
+                self.enqueue(resource, meta["namespace"], meta["name"])
+            return None
         if answer is not None:
             self.world.put(resource.kind, answer)
         return wait

@@ -18,7 +18,7 @@ from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.secrets import Dsn, SecretProblem, read_dsn
+from poolkeeper_operator.observe.secrets import FORBIDDEN, Dsn, SecretProblem, read_dsn
 from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUEUE
@@ -62,7 +62,8 @@ class Databases:
         except ResourceError as error:
             conditions = verdicts.stalled("InvalidSpec", str(error))
         except SecretProblem as error:
-            if not self._purging(namespace, name):
+            # what was read before stays true while it may not be read again
+            if error.reason != FORBIDDEN and not self._purging(namespace, name):
                 await self._forget(namespace, name)
             conditions = verdicts.stalled(error.reason, error.message)
         except MigrationFailed as error:

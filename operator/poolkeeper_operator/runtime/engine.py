@@ -8,12 +8,15 @@ once when it leads. Who loses the leadership ends, well; who is told to end give
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import kopf
+from kubernetes.aio.client import Configuration
 
 from poolkeeper_operator.observe.world import name_of
 from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics
@@ -23,32 +26,28 @@ from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import HealthServer, Loops
 from poolkeeper_operator.runtime.kinds import (
     DATABASE,
-    DEPLOYMENT,
-    MANAGER,
     NAMESPACE,
     OURS,
-    POD,
     POOL,
-    POOL_LABEL,
     QUEUE,
     QUOTA,
-    WATCHED,
 )
-from poolkeeper_operator.runtime.kube import Kube
+from poolkeeper_operator.runtime.kube import Kube, Manifest
 from poolkeeper_operator.runtime.pools import Pools
 from poolkeeper_operator.runtime.queues import Queues
 from poolkeeper_operator.runtime.quotas import Quotas
+from poolkeeper_operator.runtime.relist import EVERY, Relist
 from poolkeeper_operator.runtime.shares import Shares
 from poolkeeper_operator.runtime.ticks import Ticks
+from poolkeeper_operator.runtime.watches import Watches
 from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
 
 log = logging.getLogger(__name__)
-RELIST = 240.0  # seconds; kopf alone would never notice an object that vanished during a gap of its watch
 PULSE = 5.0
 LATE = 60.0
 DRAIN = 10.0
+PATIENCE = 25.0  # seconds for an orderly end, less than the grace of a pod
 RETRY = 5.0
-SELECTORS = {DEPLOYMENT: f"app.kubernetes.io/managed-by={MANAGER}", POD: POOL_LABEL}
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,8 @@ class Engine:
         self.loops = Loops()
         self.health: HealthServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._patience = threading.Timer(PATIENCE, _end_now)
+        self._patience.daemon = True
 
     async def run(self, stop: asyncio.Event | None = None) -> None:
         """Run until stopped; raises Misconfigured if it never can, and whatever ended a watch."""
@@ -78,22 +79,24 @@ class Engine:
         try:
             settings = await login.load(self._options.kubeconfig)
             async with _client(Kube(settings)) as kube:
-                await self._until_allowed(kube)
-                context = await self._context(kube)
-                await self._serve(context, lambda: login.connection(settings), stop)
+                context = self._context(kube, await self._until_allowed(kube))
+                await self._serve(context, settings, stop)
         finally:
+            self._patience.cancel()
             self.health.close()
 
-    async def _until_allowed(self, kube: Kube) -> None:
-        """Wait for what is missing, and say it once: roles and schemas are often applied a moment later."""
+    async def _until_allowed(self, kube: Kube) -> Manifest | None:
+        """Wait for what is missing, and say it once: roles and schemas are often applied a moment later. The cluster's namespace."""
         said: list[str] = []
         while True:
             try:
                 lacks = await checks.failures(kube, self._options.namespaces, self._post)
+                system = None if lacks else await kube.get(NAMESPACE, None, "kube-system")
             except KubeError as error:
                 lacks = [str(error)]
             if not lacks:
-                return
+                self.loops.ended("checks")
+                return system
             if lacks != said:
                 for lack in lacks:
                     log.error("not_ready: %s", lack)
@@ -102,9 +105,7 @@ class Engine:
             self.loops.ticked("checks", LATE)
             await asyncio.sleep(RETRY)
 
-    async def _context(self, kube: Kube) -> Context:
-        self.loops.ended("checks")
-        system = await kube.get(NAMESPACE, None, "kube-system")
+    def _context(self, kube: Kube, system: Manifest | None) -> Context:
         if system is None:
             raise RuntimeError("there is no namespace kube-system: its UID is the cluster's identity")
         leads = leadership.Leadership(kube, self._post, self.loops)
@@ -114,7 +115,7 @@ class Engine:
         metrics.CONTESTED.set_function(lambda: sum(link.kept_elsewhere for link in list(made.links.values())))
         return made
 
-    async def _serve(self, context: Context, connect: informer.Login, stop: asyncio.Event | None) -> None:
+    async def _serve(self, context: Context, settings: Configuration, stop: asyncio.Event | None) -> None:
         shares = Shares(context)
         databases = Databases(context, Ticks(context, shares))
         pools = Pools(context, shares)
@@ -129,6 +130,8 @@ class Engine:
             return await work[key.kind](key.namespace, key.name)
 
         context.queue = WorkQueue(reconcile)
+        relist = Relist(context, lambda: self._enqueue_all(context, spread=EVERY / 4))
+        watches = Watches(settings, self.loops, relist.soon)
         over = stop or asyncio.Event()
         listed = asyncio.Event()
         # begun out here: kopf waits for what was begun while it runs, and the Lease is renewed until the last writer has stopped
@@ -138,10 +141,10 @@ class Engine:
         ]
 
         async def begin() -> None:
-            await self._first_list(context)
+            await relist.first()
             loop = asyncio.get_running_loop()
             self._tasks = [
-                loop.create_task(self._relist_for_ever(context, pools), name="relist"),
+                loop.create_task(relist.for_ever(), name="relist"),
                 loop.create_task(self._pulse(context), name="pulse"),
             ]
             self.loops.ready = None
@@ -151,6 +154,7 @@ class Engine:
         async def end() -> None:
             over.set()  # or kopf's own wait for it counts as a task that hangs, for 5 s
             self.loops.ready = "stopping"
+            self._patience.start()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -162,7 +166,7 @@ class Engine:
         namespaces = self._options.namespaces
         try:
             await kopf.operator(
-                registry=informer.registry(context, connect, begin, end),
+                registry=informer.registry(context, watches.login, begin, end),
                 settings=informer.settings(),
                 standalone=True,
                 clusterwide=not namespaces,
@@ -203,39 +207,6 @@ class Engine:
         port = self.health.port if self.health else 0
         log.info(what, extra={"namespaces": ",".join(self._options.namespaces) or "all", "port": port})
 
-    async def _first_list(self, context: Context) -> None:
-        """Nothing begins without it, so it is tried until it works."""
-        while True:
-            try:
-                return await self._relist(context)
-            except KubeError as error:
-                log.warning("relist.failed: %s", error)
-                self.loops.ready = str(error)
-                await asyncio.sleep(RETRY)
-
-    async def _relist(self, context: Context) -> None:
-        """Read everything anew and reconcile what changed or vanished without an event."""
-        for resource in WATCHED:
-            since = context.world.newest(resource.kind)
-            listed = [
-                item
-                for namespace in (self._options.namespaces or (None,))
-                for item in await context.kube.list(resource, namespace, selector=SELECTORS.get(resource, ""))
-            ]
-            context.world.replace(resource.kind, listed, since)
-        self.loops.ticked("re-list", 3 * RELIST)
-
-    async def _relist_for_ever(self, context: Context, pools: Pools) -> None:
-        while True:
-            await asyncio.sleep(RELIST * random.uniform(0.9, 1.1))  # noqa: S311 - spreads operators
-            try:
-                await self._relist(context)
-            except KubeError as error:
-                log.warning("relist.failed: %s", error)
-                continue
-            pools.forget_children()
-            self._enqueue_all(context, spread=RELIST / 4)
-
     @staticmethod
     def _enqueue_all(context: Context, *, spread: float) -> None:
         """Databases first: the others wait for their readings."""
@@ -252,6 +223,12 @@ class Engine:
             if turned is not None and asyncio.get_running_loop().time() - turned < LATE / 2:
                 self.loops.ticked("work queue", LATE)
             await asyncio.sleep(PULSE)
+
+
+def _end_now() -> None:
+    """Kopf, when one of its watchers failed, waits for the others for ever: a process that watches nothing must not live on."""
+    log.critical("operator.stuck: it did not end within %.0f s, and is ended", PATIENCE)
+    os._exit(1)
 
 
 @asynccontextmanager

@@ -14,17 +14,20 @@ from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import (
     DATABASE,
     DEPLOYMENT,
-    MANAGER,
+    DISRUPTION_BUDGET,
     OURS,
     POD,
     POOL,
-    POOL_LABEL,
     QUEUE,
+    SELECTORS,
+    SERVICE_ACCOUNT,
     WATCHED,
     Resource,
 )
 from poolkeeper_operator.runtime.workqueue import Key
 
+ROUND = 300  # seconds after which the API server ends a watch, so that it is opened anew
+QUIET = 70.0  # seconds without an event or bookmark, which come every minute, until a watch is opened anew
 SOON = 0.1  # seconds in which the events of one pool's children become one reconcile
 
 
@@ -42,7 +45,7 @@ class NoState(kopf.DiffBaseStorage):  # type: ignore[misc]  # kopf is not typed 
         """Nothing is stored."""
 
 
-Login = Callable[[], Awaitable[kopf.ConnectionInfo]]
+Login = Callable[[], Awaitable[kopf.AiohttpSession]]
 Step = Callable[[], Awaitable[None]]
 
 
@@ -55,9 +58,10 @@ def settings() -> kopf.OperatorSettings:
     made.persistence.diffbase_storage = NoState()
     made.networking.request_timeout = 30
     made.networking.connect_timeout = 5
-    made.watching.server_timeout = 300
-    made.watching.label_selectors["apps", "v1", "deployments"] = f"app.kubernetes.io/managed-by={MANAGER}"
-    made.watching.label_selectors["", "v1", "pods"] = POOL_LABEL
+    made.watching.server_timeout = ROUND
+    made.watching.inactivity_timeout = QUIET
+    for resource, selector in SELECTORS.items():
+        made.watching.label_selectors[resource.group, resource.version, resource.plural] = selector
     return made
 
 
@@ -65,7 +69,7 @@ def registry(context: Context, login: Login, startup: Step, cleanup: Step) -> ko
     """The handlers, in a registry of their own."""
     made = kopf.OperatorRegistry()
 
-    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+    async def log_in(**_: Any) -> kopf.AiohttpSession:
         return await login()
 
     async def begin(**_: Any) -> None:
@@ -97,7 +101,7 @@ def notice(context: Context, resource: Resource, what: str | None, manifest: Map
     if what == "DELETED":
         if before is not None and version(before) > version(manifest):  # made anew under the same name
             return
-        context.world.drop(resource.kind, namespace, name)
+        context.world.drop(resource.kind, namespace, name, version(manifest))
         context.forget(manifest)
     elif not context.world.put(resource.kind, {**_typed(resource), **manifest}):
         return
@@ -112,6 +116,9 @@ def wake(context: Context, resource: Resource, before: Mapping[str, Any] | None,
     namespace, name = manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
     if resource == DEPLOYMENT:
         context.enqueue(POOL, namespace, name, after=SOON)
+    elif resource in {SERVICE_ACCOUNT, DISRUPTION_BUDGET}:
+        if before is None or now is None or _told(before) != _told(now):
+            context.enqueue(POOL, namespace, name, after=SOON)
     elif resource == POD:
         context.enqueue(POOL, namespace, pool_of(manifest), after=SOON)
     elif resource in OURS and (before is None or now is None or _told(before) != _told(now)):

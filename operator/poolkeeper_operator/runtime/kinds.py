@@ -65,4 +65,7 @@ ACCESS_REVIEW = Resource(
 
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 
-WATCHED = (*OURS, DEPLOYMENT, POD)
+WATCHED = (*OURS, DEPLOYMENT, POD, SERVICE_ACCOUNT, DISRUPTION_BUDGET)
+_OF_OURS = f"app.kubernetes.io/managed-by={MANAGER}"
+SELECTORS = {DEPLOYMENT: _OF_OURS, SERVICE_ACCOUNT: _OF_OURS, DISRUPTION_BUDGET: _OF_OURS, POD: POOL_LABEL}
+"""What of a kind concerns us, by labels; all of those that are not named."""

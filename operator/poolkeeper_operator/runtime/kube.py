@@ -7,7 +7,7 @@ do not. Nothing is cached, retried or logged here. Plain dicts, because typed mo
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 
-from poolkeeper_operator.runtime.failures import KubeError, NotLeading
+from poolkeeper_operator.runtime.failures import KubeError, NotLeading, message_of, retry_after
 from poolkeeper_operator.runtime.kinds import ACCESS_REVIEW, EVENT, LEASE, MANAGER, Resource
 
 Manifest = dict[str, Any]
@@ -72,18 +72,14 @@ class Kube:
 
     async def list(self, resource: Resource, namespace: str | None = None, *, selector: str = "") -> list[Manifest]:
         """All objects of a namespace, or of the cluster; in pages, as one consistent list."""
-        found: list[Manifest] = []
         query = {"limit": str(PAGE), **({"labelSelector": selector} if selector else {})}
         while True:
-            page = await self._send("GET", resource.path(namespace), query)
-            for item in page.get("items") or []:
-                item.setdefault("kind", resource.kind)
-                item.setdefault("apiVersion", resource.api_version)
-                found.append(item)
-            more = page["metadata"].get("continue")
-            if not more:
-                return found
-            query["continue"] = more
+            try:
+                return [*await self._pages(resource, namespace, dict(query))]
+            except KubeError as error:
+                if not error.expired or "limit" not in query:
+                    raise
+                del query["limit"]  # it changed faster than the pages could be read: all at once
 
     async def apply(
         self, resource: Resource, manifest: Manifest, *, manager: str = MANAGER, sub: str | None = None
@@ -163,6 +159,19 @@ class Kube:
         found = await self._send("GET", "/version")
         return int(found["major"]), int("".join(c for c in found["minor"] if c.isdigit()))
 
+    async def _pages(self, resource: Resource, namespace: str | None, query: dict[str, str]) -> Iterable[Manifest]:
+        found = []
+        while True:
+            page = await self._send("GET", resource.path(namespace), query)
+            for item in page.get("items") or []:
+                item.setdefault("kind", resource.kind)
+                item.setdefault("apiVersion", resource.api_version)
+                found.append(item)
+            more = page["metadata"].get("continue")
+            if not more:
+                return found
+            query["continue"] = more
+
     async def _write(
         self,
         method: str,
@@ -205,13 +214,9 @@ class Kube:
                 0, what, f"no answer from {self._settings.host}: {error or type(error).__name__}"
             ) from error
         if answer.status >= OK_BELOW:
-            raise KubeError(answer.status, what, _message(raw))
-        found: Manifest = json.loads(raw)
+            raise KubeError(answer.status, what, message_of(raw), retry_after(answer.headers))
+        try:
+            found: Manifest = json.loads(raw)
+        except ValueError as error:
+            raise KubeError(0, what, f"the answer of {self._settings.host} is not whole: {error}") from error
         return found
-
-
-def _message(raw: bytes) -> str:
-    try:
-        return str(json.loads(raw)["message"])
-    except (ValueError, KeyError, TypeError):
-        return raw.decode(errors="replace")[:300]

@@ -1,7 +1,6 @@
 """How the process finds and trusts its API server: a kubeconfig if one is named, else the pod's service account.
 
-Guarantees that kopf and our own client use the same server and identity. Does not run exec plugins for kopf:
-whatever token the kubeconfig yields at login is used until the server refuses it, then asked for again.
+Guarantees that kopf and our own client use the same server and identity, and that a rotated token is used at once.
 """
 
 import os
@@ -59,17 +58,18 @@ def _home_config() -> Path | None:
     return path if path.exists() else None
 
 
-async def connection(settings: Configuration) -> kopf.ConnectionInfo:
-    """The same server and identity in kopf's terms; the token is read anew, as the file may have been rotated."""
-    token = await settings.get_api_key_with_prefix("BearerToken", alias="authorization")
-    scheme, _, secret = (token or "").partition(" ")
+async def bearer(settings: Configuration) -> str:
+    """What goes into the header Authorization, empty if the client certificate says it all; read anew, as files are rotated."""
+    return await settings.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
+
+
+def connection(settings: Configuration) -> kopf.ConnectionInfo:
+    """The same server and trust in kopf's terms; the token goes with each request, see `bearer`."""
     return kopf.ConnectionInfo(
         server=settings.host,
         ca_path=settings.ssl_ca_cert,
         ca_data=settings.ca_cert_data,
         insecure=not settings.verify_ssl,
-        scheme=scheme.capitalize() if secret else None,
-        token=secret or token,
         certificate_path=settings.cert_file,
         private_key_path=settings.key_file,
     )

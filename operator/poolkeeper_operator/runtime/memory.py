@@ -11,9 +11,20 @@ from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.history import History
 from poolkeeper_operator.decide.service import ServiceMeter
 from poolkeeper_operator.observe.signals import PoolView, counts, start_ups
+from poolkeeper_operator.runtime.failures import KubeError
 
 START_UPS = 20
 LONGEST_START_UP = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What was refused, how often in a row, and until when it is left alone."""
+
+    error: KubeError
+    generation: int
+    failures: int
+    until: datetime
 
 
 @dataclass
@@ -28,7 +39,9 @@ class Memory:
     lines: list[dict[str, Any]] = field(default_factory=list)  # the last changes of size, newest first
     foreign: tuple[str, ...] = ()  # who else wrote the Deployment's replicas, and until when it is told
     foreign_until: datetime | None = None
-    shaped: tuple[int, int, str] | None = None  # generations of pool and database, version of the Deployment: in shape
+    shaped: tuple[object, ...] | None = None  # generations of pool and database, versions of the children: in shape
+    hold: Hold | None = None  # the API server refused a child of this shape: not tried again until then
+    conflicts: int = 0  # in a row, of writes of the size
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
     capability: dict[str, list[str]] = field(default_factory=dict)  # task types by build, as sessions told

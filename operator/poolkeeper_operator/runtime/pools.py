@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 from poolkeeper_operator.act import children, pacing
-from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
 from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
@@ -23,24 +22,18 @@ from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.freshness import Freshness
-from poolkeeper_operator.runtime.kinds import (
-    DATABASE,
-    DEPLOYMENT,
-    DISRUPTION_BUDGET,
-    POOL,
-    QUEUE,
-    SCALER,
-    SERVICE_ACCOUNT,
-    Resource,
-)
+from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.memory import Memory
 from poolkeeper_operator.runtime.scaler import Scaler, Sized
+from poolkeeper_operator.runtime.shaper import Shape, Shaper, Vanished
 from poolkeeper_operator.runtime.shares import Shares
 from poolkeeper_operator.runtime.ticks import database_of
 
 log = logging.getLogger(__name__)
 AGAIN = 60.0
 SOON = 0.1
+DENIED = {400, 403, 422}  # answers that waiting does not change
+MISTAKEN = {404, 409, 422}  # answers to a write that took for present what has changed or gone
 CONNECTING = 2.0  # seconds until a database that was never tried is asked about again
 
 
@@ -69,9 +62,9 @@ class Pools:
         self._context = context
         self._shares = shares
         self._scaler = Scaler(context, shares)
+        self._shaper = Shaper(context)
         self._freshness = Freshness(context)
         self._memory: dict[tuple[str, str], Memory] = {}
-        self._children: dict[tuple[str, str, str], str] = {}  # kind and name of a child -> what is in force
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; the seconds until the next."""
@@ -79,8 +72,6 @@ class Pools:
         if pool is None or "deletionTimestamp" in pool["metadata"]:
             self._memory.pop((namespace, name), None)
             metrics.forget(metrics.POOL_GAUGES, namespace, name)
-            for kind in (SERVICE_ACCOUNT.kind, DISRUPTION_BUDGET.kind):
-                self._children.pop((kind, namespace, name), None)
             return None
         memory = self._memory.get((namespace, name))
         if memory is None or memory.uid != pool["metadata"]["uid"]:
@@ -105,36 +96,56 @@ class Pools:
         samples = self._drains(pool, place)
         drains = grace(spec.drain.policy(), samples, _seconds(children.present_grace(present)))
         longer = self._longer(place, present, drains, samples)
+        wanted = Shape(pool, spec, place.spec, place.generation, drains, longer)
         try:
-            live: Mapping[str, Any] = await self._shape(pool, spec, place, memory, drains, longer)
-            pool = await self._answer_scale(pool, spec, live)
+            live, problem = await self._shaper.shape(wanted, memory)
         except KubeError as error:
-            if error.conflict:
-                return await self._look_again(namespace, name)
-            if error.status not in {400, 403, 422}:
-                raise
-            return await self._refuse(pool, "Refused", f"the API server refuses a child of the pool: {error.message}")
-        seen_pods = self._context.world.pods(namespace, name)
-        pods = living(seen_pods)
-        sized: Sized | None = None
-        if place.link is not None:
-            await departures.tell(
-                place.link, f"{namespace}/{name}", seen_pods, children.present_grace(live) or 0, memory
-            )
-            await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
-            try:
-                sized = await self._scaler.size(pool, spec, place.link, live, pods, memory)
-            except KubeError as error:
-                if not error.conflict:
-                    raise
-                return await self._look_again(namespace, name)
-            live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
-            busy = sized.view.busy if sized.view else None
-            metrics.tell_pool(namespace, name, sized.decision, int(live["spec"].get("replicas") or 0), busy)
-        seen = poolstatus.Seen(pool, spec, live, pods, memory, drains, sized, place.link, self._allotment(pool, spec))
+            await self._denied(pool, "a child of the pool", error)
+            raise
+        except Vanished:
+            return 0.0
+        if problem is not None and problem.not_before:  # the API server asks to be left alone, with the size as well
+            raise problem
+        pool = self._context.world.get(POOL.kind, namespace, name) or pool
+        try:
+            sized = await self._size(pool, spec, place, live, memory)
+        except KubeError as error:
+            if error.status in MISTAKEN:
+                await self._shaper.look_again(DEPLOYMENT, namespace, name)
+            if error.conflict and memory.conflicts == 0:  # it was changed meanwhile: decided anew from what it is now
+                memory.conflicts += 1
+                return SOON
+            await self._denied(pool, "the size of the pool", error)
+            raise
+        memory.conflicts = 0
+        live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
+        pods = living(self._context.world.pods(namespace, name))
+        refusal = _sentence("a child of the pool", problem) if problem and problem.status in DENIED else ""
+        share = self._allotment(pool, spec)
+        seen = poolstatus.Seen(pool, spec, live, pods, memory, drains, sized, place.link, share, refusal)
         status = poolstatus.status(seen, self._freshness, self._context.now())
         again = await self._context.write_status(POOL, pool, status)
-        return AGAIN if again is None else min(again, AGAIN)
+        waits = [AGAIN, *([] if again is None else [again])]
+        if memory.hold is not None:
+            waits.append(max(0.0, (memory.hold.until - self._context.now()).total_seconds()))
+        return min(waits)
+
+    async def _size(
+        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, live: Mapping[str, Any], memory: Memory
+    ) -> Sized | None:
+        """Size a pool whose database is known; None if it is not."""
+        if place.link is None:
+            return None
+        namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
+        pods = self._context.world.pods(namespace, name)
+        grace_seconds = children.present_grace(live) or 0
+        await departures.tell(place.link, f"{namespace}/{name}", pods, grace_seconds, memory)
+        await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
+        sized = await self._scaler.size(pool, spec, place.link, live, living(pods), memory)
+        live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
+        busy = sized.view.busy if sized.view else None
+        metrics.tell_pool(namespace, name, sized.decision, int(live["spec"].get("replicas") or 0), busy)
+        return sized
 
     def _allotment(self, pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Any:
         if not spec.providers:
@@ -183,86 +194,10 @@ class Pools:
         answer = lengthen(drains, samples, present, rolling=rolling(live), last=last.at if last else None, now=now)
         return answer if answer.due else None
 
-    async def _shape(
-        self,
-        pool: Mapping[str, Any],
-        spec: WorkerPoolSpec,
-        place: Place,
-        memory: Memory,
-        drains: Grace,
-        longer: Lengthening | None,
-    ) -> Mapping[str, Any]:
-        """Bring the children into shape; the Deployment as it is now."""
-        namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
-        live = self._context.world.get(DEPLOYMENT.kind, namespace, name)
-        known = (DISRUPTION_BUDGET.kind, namespace, name) in self._children
-        if live is not None and known and longer is None and memory.shaped == _shape_of(pool, place, live):
-            return live
-        account = children.build_service_account(pool, spec)
-        if account is not None:
-            await self._child(SERVICE_ACCOUNT, account, new=live is None)
-        await self._child(DISRUPTION_BUDGET, children.build_disruption_budget(pool, spec), new=live is None)
-        wanted = children.build_deployment(
-            pool,
-            spec,
-            place.spec,
-            live=live,
-            grace_seconds=int(drains.applied.total_seconds()),
-            lengthen=(longer, self._context.now()) if longer else None,
-        )
-        why = children.changed(live, wanted)
-        mark = digest(wanted)
-        if live is not None and (why is None or memory.accepted == (mark, live["metadata"]["generation"])):
-            memory.shaped = _shape_of(pool, place, live)
-            return live
-        answer = await self._context.kube.apply(DEPLOYMENT, children.as_seen(wanted, live))
-        log.info("pool.shaped: %s/%s: %s", namespace, name, why, extra={"pool": f"{namespace}/{name}"})
-        memory.accepted = (mark, answer["metadata"]["generation"])
-        self._context.world.put(DEPLOYMENT.kind, answer)
-        if longer is not None and pacing.last(answer) != pacing.last(live):
-            await self._context.tell(pool, "Normal", "GraceRollout", longer.sentence)
-        return answer
-
-    async def _look_again(self, namespace: str, name: str) -> float:
-        """The Deployment was changed meanwhile: what to do is decided anew, from what it is now."""
-        live = await self._context.kube.get(DEPLOYMENT, namespace, name)
-        if live is None:
-            self._context.world.drop(DEPLOYMENT.kind, namespace, name)
-        else:
-            self._context.world.put(DEPLOYMENT.kind, live)
-        return SOON
-
-    async def _child(self, resource: Resource, wanted: dict[str, Any], *, new: bool) -> None:
-        """Apply a small child unless it is as wanted; it is not watched, so it is looked at once and when it should change."""
-        meta = wanted["metadata"]
-        key, mark = (resource.kind, meta["namespace"], meta["name"]), digest(wanted)
-        if self._children.get(key) == mark:
-            return
-        live = None if new else await self._context.kube.get(resource, meta["namespace"], meta["name"])
-        if children.changed(live, wanted) is not None:
-            await self._context.kube.apply(resource, wanted)
-        self._children[key] = mark
-
-    def forget_children(self) -> None:
-        """Look at every child again: part of the periodic re-list."""
-        self._children.clear()
-
-    async def _answer_scale(
-        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, live: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """Give spec.replicas a value where it has none, as the scale subresource cannot answer without (O3)."""
-        if spec.replicas is not None:
-            return pool
-        meta = pool["metadata"]
-        manifest = {
-            "apiVersion": POOL.api_version,
-            "kind": POOL.kind,
-            "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
-            "spec": {"replicas": int(live["spec"].get("replicas") or 0)},
-        }
-        answer = await self._context.kube.apply(POOL, manifest, manager=SCALER)
-        self._context.world.put(POOL.kind, answer)
-        return answer
+    async def _denied(self, pool: Mapping[str, Any], what: str, error: KubeError) -> None:
+        """Say in the status what waiting will not mend."""
+        if error.status in DENIED:
+            await self._refuse(pool, "Refused", _sentence(what, error))
 
     async def _refuse(self, pool: Mapping[str, Any], reason: str, message: str) -> float | None:
         """Say what is wrong; what runs is left as it is."""
@@ -275,6 +210,6 @@ def _seconds(value: int | None) -> timedelta | None:
     return None if value is None else timedelta(seconds=value)
 
 
-def _shape_of(pool: Mapping[str, Any], place: Place, live: Mapping[str, Any]) -> tuple[int, int, str]:
-    """While these stay, so does what would be rendered: a cheap way to see that nothing is to be done."""
-    return pool["metadata"]["generation"], place.generation, live["metadata"]["resourceVersion"]
+def _sentence(what: str, error: KubeError) -> str:
+    remedy = "; add the right to the operator's role" if error.forbidden else ""
+    return f"the API server refuses {what}: {error.message}{remedy}"

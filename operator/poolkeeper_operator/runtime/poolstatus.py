@@ -41,6 +41,7 @@ class Seen:
     sized: Sized | None
     link: Link | None
     allotment: Allotment | None
+    refusal: str = ""  # what the API server refuses of its children
 
 
 def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
@@ -108,6 +109,8 @@ def _grace(seen: Seen) -> GraceStatus:
 
 def _ready(seen: Seen) -> list[Condition]:
     name = seen.pool["metadata"]["name"]
+    if seen.refusal:
+        return verdicts.stalled("Refused", seen.refusal)
     if seen.allotment is not None and seen.allotment.share.reason in CLOSED:
         return verdicts.stalled(str(seen.allotment.share.reason), f"no task starts: {seen.allotment.share.sentence}")
     working = seen.sized.view.sessions if seen.sized and seen.sized.view else {}

@@ -1,8 +1,9 @@
 """A queue of keys to reconcile.
 
 Guarantees: a key is queued once however often it is added; one run per key at a time; a key added while it runs
-runs once more; a failing key backs off alone, and a success or `fresh=True` (its spec changed) forgets the failures;
-at most `parallel` runs at once. Not guaranteed: order between keys, or one run per event.
+runs once more; a failing key backs off alone, and a success or `fresh=True` (its spec changed) forgets the failures, but
+not how long the API server asked to wait; at most `parallel` runs at once, those not counted that have been waiting for an
+answer for long: a few objects that hang do not hold up the others. Not guaranteed: order between keys, or one run per event.
 """
 
 import asyncio
@@ -19,7 +20,9 @@ from poolkeeper_operator.runtime import metrics
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF = 0.5
-LONGEST_BACKOFF = 300.0
+LONGEST_BACKOFF = 60.0  # seconds; bounds how long a mended fault still hurts
+SLOW = 2.0  # seconds after which a run no longer takes a place
+MOST = 100  # runs at once, slow ones included
 
 
 @dataclass(frozen=True, order=True)
@@ -56,6 +59,8 @@ class WorkQueue:
         self._again: dict[Key, float] = {}
         self._failures: dict[Key, int] = {}
         self._not_before: dict[Key, float] = {}
+        self._asked: dict[Key, float] = {}  # until when the API server asked to be left alone
+        self._since: dict[Key, float] = {}
         self._wake = asyncio.Event()
         self._dispatcher: asyncio.Task[None] | None = None
         self.last_turn: float | None = None  # loop time at which the dispatcher last went round, for liveness
@@ -69,7 +74,7 @@ class WorkQueue:
         if fresh:
             self._failures.pop(key, None)
             self._not_before.pop(key, None)
-        at = max(self._now() + after, self._not_before.get(key, 0.0))
+        at = max(self._now() + after, self._not_before.get(key, 0.0), self._asked.get(key, 0.0))
         if key in self._running:
             self._again[key] = min(at, self._again.get(key, at))
         else:
@@ -126,12 +131,17 @@ class WorkQueue:
                 continue
             if at > self._now():
                 return at - self._now()
-            if len(self._running) >= self._parallel:
-                return 5.0
+            if self._full():
+                return SLOW / 2
             heapq.heappop(self._heap)
             del self._due[key]
+            self._since[key] = self._now()
             self._running[key] = asyncio.get_running_loop().create_task(self._run(key), name=str(key))
         return 5.0
+
+    def _full(self) -> bool:
+        recent = self._now() - SLOW
+        return len(self._running) >= MOST or sum(at > recent for at in self._since.values()) >= self._parallel
 
     async def _run(self, key: Key) -> None:
         again: float | None = None
@@ -139,16 +149,20 @@ class WorkQueue:
             after = await self._work(key)
             self._failures.pop(key, None)
             self._not_before.pop(key, None)
+            self._asked.pop(key, None)
             again = None if after is None else self._now() + after
         except Exception as error:  # noqa: BLE001 - whatever a key's run raises delays that key alone
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            again = self._not_before[key] = self._now() + backoff(failures, self._luck())
+            asked: float = getattr(error, "not_before", 0.0)
+            if asked:
+                self._asked[key] = self._now() + asked
+            again = self._not_before[key] = self._now() + max(asked, backoff(failures, self._luck()))
             metrics.FAILED.labels(key.kind).inc()
             expected = getattr(error, "expected", isinstance(error, (PoolkeeperError, OSError)))
             say = log.warning if expected else log.exception
             say("reconcile.failed: %s: %s", key, error, extra={"key": str(key), "failures": failures})
         finally:
-            del self._running[key]
+            del self._running[key], self._since[key]
             wished = self._again.pop(key, None)
             if wished is not None:
                 wished = max(wished, self._not_before.get(key, 0.0))

@@ -1,0 +1,97 @@
+"""Whatever the API server answers, a pool that is made, sized, changed and deleted comes right without a hand (O29, O30).
+
+The operator is a real process; a proxy between it and the real API server does the harm. Watches: test_api_faults_watch.py.
+"""
+
+import contextlib
+
+import pytest
+
+from fixtures import apifaults as af
+from fixtures.faulty import strikes
+from fixtures.stage import until
+
+BUSY = "get,list,patch,create"
+
+
+@contextlib.contextmanager
+def away(operator, how):
+    """The whole API server is gone for the while."""
+    proxy, said = operator.proxy, len(operator.said("no answer"))
+    proxy.cut(how)
+    try:
+        yield lambda: len(operator.said("no answer")) > said
+    finally:
+        proxy.mend()
+
+
+def fault(proxy, does):
+    @contextlib.contextmanager
+    def one():
+        with proxy.fault(does, verb=BUSY) as made:
+            yield lambda: made.hits
+
+    return one()
+
+
+def changes(stage, name):
+    """Whether the Deployment has what `change` asked for."""
+    strategy = stage.get("deployment", name)["spec"]["strategy"]["rollingUpdate"]
+    return str(strategy["maxSurge"]) == "3"
+
+
+def live(stage, operator, name, harm):
+    """One pool's life, harmed at each step: `harm()` is in force until it was felt, then gone."""
+    pool = stage.pool(name, name)
+    with harm() as struck:
+        stage.apply(stage.queue(name), pool)
+        strikes(struck, f"{name}, made")
+    stage.wait_condition("workerpool", name, "SignalFresh", "True", timeout=60)
+    with harm() as struck:
+        stage.submit(name, 3)
+        strikes(struck, f"{name}, sized")
+    until(lambda: stage.replicas(name) == 3, timeout=60, what=f"{name} is sized")
+    with harm() as struck:
+        stage.apply(stage.pool(name, name, rollout={"maxSurge": 3}))
+        strikes(struck, f"{name}, changed")
+    until(lambda: changes(stage, name), timeout=60, what=f"{name} is changed")
+    stage.wait_condition("workerpool", name, "Ready", "False", "PodsCannotStart", timeout=60)  # there is no node
+    with harm():
+        stage.kubectl("delete", "workerpool", name, "--wait=false")
+    until(lambda: not operator.knows(name), timeout=60, what=f"{name} is forgotten")
+    until(lambda: stage.get("deployment", name) is None, timeout=60, what=f"{name}'s Deployment is gone")
+
+
+REFUSALS = {
+    "internal": af.Answer(500),
+    "unavailable": af.Answer(503),
+    "busy": af.Answer(429, retry_after=1),
+    "conflict": af.Answer(409),
+    "forbidden": af.Answer(403),
+    "unauthorized": af.Answer(401),
+}
+BREAKS = [
+    pytest.param({"reset-after": af.Reset(sent=True), "cut-clean": af.Cut(30, clean=True)}, id="usual"),
+    pytest.param({"reset": af.Reset(), "cut": af.Cut(30), "slow": af.Slow(3)}, id="others", marks=pytest.mark.deep),
+]
+
+
+def test_refusals_pass_without_a_trace(stage, faulty, proxy):
+    """Internal errors, overload, conflicts, lost rights and identity: gone when they are gone."""
+    for name, does in REFUSALS.items():
+        live(stage, faulty, name, lambda does=does: fault(proxy, does))
+
+
+@pytest.mark.parametrize("faults", BREAKS)
+def test_broken_connections_pass_without_a_trace(stage, faulty, proxy, faults):
+    """Resets, also after the write was done, bodies cut in the middle, and slowness."""
+    for name, does in faults.items():
+        live(stage, faulty, name, lambda does=does: fault(proxy, does))
+
+
+@pytest.mark.parametrize("how", ["refused", pytest.param("silent", marks=pytest.mark.deep)])
+def test_an_api_server_that_comes_back_is_found(stage, faulty, proxy, how):
+    """Connections refused, or open and dead: what was asked for meanwhile happens afterwards, and sizes stayed."""
+    live(stage, faulty, "away", lambda: away(faulty, how))
+    assert faulty.process.poll() is None
+    assert faulty.fetch("/livez")[0] == 200
