@@ -116,8 +116,8 @@ def test_the_way_out_that_the_condition_names_works(stage, operator, missing):
             delete(stage, *(("database", "main") if missing == "database" else ("secret", "pk-main")))
         delete(stage, "taskqueue", "mail")
         said = stage.wait_condition("taskqueue", "mail", "Stalled", "True", "PurgeBlocked", timeout=60)["message"]
-        command = shlex.split(re.search(r"kubectl (.*)$", said)[1])
-        stage.kubectl(*command)
+        (command,) = re.findall(r"kubectl (.*)$", said)
+        stage.kubectl(*shlex.split(command))
         until(lambda: gone(stage, "taskqueue", "mail"), timeout=60)
     assert remains(stage, "mail") == before
 

@@ -2,6 +2,7 @@
 
 import unicodedata
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,7 +22,7 @@ SPEC = TaskQueueSpec.model_validate(
 
 
 def batch(**changes):
-    values = {
+    values: dict[str, Any] = {
         "number": 1, "count": 1, "first_task": TASK, "first_reason": "retries_exhausted", "first_error_class": "ValueError",
         "first_error": "no such user", "types": {"a.b": 1}, "reasons": {"retries_exhausted": 1}, "tenants": 1,
         "at": datetime(2026, 11, 29, tzinfo=UTC),
