@@ -40,7 +40,15 @@ def queue_id(scene: Scene) -> int:
     return applied.queue_id
 
 
-KINDS_OF_WRITES = ["set_pool", "mark_sessions", "tell_grace", "record_decision", "dead_batch", "dead_batch_announced", "apply_policy"]
+KINDS_OF_WRITES = [
+    "set_pool",
+    "mark_sessions",
+    "tell_grace",
+    "record_decision",
+    "dead_batch",
+    "dead_batch_announced",
+    "apply_policy",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_WRITES)
@@ -71,6 +79,19 @@ def test_nobody_writes_without_a_term_where_an_operator_keeps_the_namespace(
     scene.ask("operator", calls.set_pool("other/p", max_running=1))
     scene.advance(SILENCE + 1)
     scene.ask("operator", writes(scene, None, queue_id)[kind])
+
+
+def test_every_write_of_an_operator_asks_for_its_term(bare_scene: Scene) -> None:
+    """O29: whatever an operator alone may call, and a function to come, demands the term, unless it writes nothing of its own."""
+    rows = bare_scene.rows(
+        "SELECT p.proname AS name, p.prosrc AS source FROM pg_proc AS p WHERE p.pronamespace = 'poolkeeper'::regnamespace"
+        " AND has_function_privilege('poolkeeper_operator', p.oid, 'EXECUTE')"
+        " AND NOT has_function_privilege('poolkeeper_reader', p.oid, 'EXECUTE') AND p.provolatile = 'v'"
+    )
+    anybody_s = {"sweep", "maintain"}  # upkeep, the same whoever does it
+    unfenced = {row.name for row in rows if "poolkeeper.demand_leader" not in row.source}
+    assert unfenced == anybody_s | {"lead", "resign", "stats"}  # and a reading
+    assert {"set_pool", "apply_policy", "dead_batch"} <= {row.name for row in rows}
 
 
 def everything(scene: Scene) -> list[object]:
