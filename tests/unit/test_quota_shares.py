@@ -244,3 +244,32 @@ def test_the_quota_is_used_when_there_is_work(world, data):
         used = sum(new[r.pool].share.calls for r in mine)
         able = [r.uses[0].calls_per_task for r in mine if r.uses[0].calls_per_task <= q.concurrent_calls]
         assert not able or q.concurrent_calls - used < min(able)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(3, 12), st.lists(st.integers(1, 4), min_size=2, max_size=3), st.data())
+def test_noise_in_the_backlogs_moves_no_share(limit, weights, data):
+    """C26: hungry pools whose queues are read with noise keep their caps, odd quotas too; no two readings make pods come and go."""
+    names = [f"team/p{i}" for i in range(len(weights))]
+    quotas = quota(limit, weights=dict(zip(names, weights, strict=True)))
+    caps, running, seen = dict.fromkeys(names, 0), dict.fromkeys(names, 0), []
+    for _ in range(12):
+        noise = data.draw(st.lists(st.integers(70, 130), min_size=len(names), max_size=len(names)))
+        pools = [
+            use(n.partition("/")[2], running[n] + limit * noise[i] // 50, running=running[n], cap=caps[n])
+            for i, n in enumerate(names)
+        ]
+        caps = {name: allotment.slots for name, allotment in allot(quotas, pools).items()}
+        assert sum(caps.values()) <= limit
+        running = dict(caps)
+        seen.append(caps)
+    assert all(each == seen[0] for each in seen[1:])
+    assert sum(seen[0].values()) == limit
+
+
+def test_a_pool_that_is_gone_gets_nothing_more_and_holds_what_it_had():
+    """C26: its ceiling is nothing; its cap is lowered at once, and its share is free only when a reading shows so."""
+    gone = use("gone", 0, running=4, cap=5, ceiling=0)
+    assert slots(allot(quota(10), [gone, use("stays", 100, running=5, cap=5)])) == {"gone": 0, "stays": 5}
+    drained = use("gone", 0, running=1, cap=0, ceiling=0)
+    assert slots(allot(quota(10), [drained, use("stays", 100, running=5, cap=5)])) == {"gone": 0, "stays": 9}
