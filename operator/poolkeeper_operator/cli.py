@@ -10,7 +10,7 @@ import click
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import Misconfigured
-from poolkeeper_operator.poolcli import pool
+from poolkeeper_operator.poolcli import LABEL, pool
 from poolkeeper_operator.resources.cli import crds
 
 __all__ = ["crds", "operator", "pool"]
@@ -52,6 +52,9 @@ def operator(
     """
     if namespaces and all_namespaces:
         raise click.UsageError("give --namespace or --all-namespaces, not both")
+    for name in namespaces:
+        if not LABEL.fullmatch(name):
+            raise click.BadParameter(f"{ascii(name)[:100]} is no name of a namespace", param_hint="--namespace")
     from poolkeeper_operator.runtime import logs
     from poolkeeper_operator.runtime.engine import Engine, Options
 

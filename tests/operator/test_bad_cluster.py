@@ -59,6 +59,20 @@ def test_a_definition_that_is_missing_or_old_is_named_and_nothing_begins_without
     assert len([line for line in messages(operator) if "crd_missing" in line]) < 20  # said once, not at every try
 
 
+def test_a_namespace_that_is_not_there_is_named_and_kept_once_it_is(stage, start_operator):
+    """Contract 2: its lists would be empty, as those of a namespace without resources; a name that is none is refused."""
+    name = f"{stage.namespace}-later"
+    operator = start_operator("--namespace", name)
+    wanted = f'setting_invalid: there is no namespace "{name}"; create it, or correct --namespace'
+    until(lambda: any(wanted in line for line in messages(operator)), what="it says so")
+    stage.kubectl("create", "namespace", name)
+    operator.wait_ready()
+    stage.kubectl("delete", "namespace", name, "--wait=false")
+    done = poolkeeper("operator", "--namespace", "../default")
+    assert done.returncode == 2
+    assert "is no name of a namespace" in done.stderr
+
+
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_stop_while_it_waits_for_what_is_missing_it_ends_at_once(stage, start_operator, limited, how):
     """O31: also as the first process of a container, where the kernel's default would not end it."""

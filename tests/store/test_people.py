@@ -301,3 +301,11 @@ def test_a_queue_that_a_task_queue_keeps_is_not_paused_behind_its_back(scene: Sc
     with pytest.raises(Conflict, match=r"spec\.paused: true") as refused:
         scene.ask("person", calls.pause("team/kept", True, who="ann"))
     assert refused.value.code == "queue_owned"
+
+
+def test_who_and_why_are_bounded(scene: Scene) -> None:
+    """Q39: whatever a person pastes there."""
+    task_id = scene.submit()
+    scene.ask("person", calls.cancel(task_id, who="w" * 5000, why="y" * 5000))
+    (row,) = scene.rows("SELECT actor, reason FROM poolkeeper.event WHERE task_id = %s", task_id)
+    assert (row.actor, row.reason) == ("w" * 200, "y" * 2000)

@@ -70,6 +70,17 @@ def test_every_variable_is_honoured() -> None:
         ("POOLKEEPER_HTTP_ADDR", "localhost"),
         ("POOLKEEPER_HTTP_ADDR", "0.0.0.0:99999"),
         ("POOLKEEPER_POOLER", "session"),
+        ("POOLKEEPER_QUEUES", "team-a/Mail"),
+        ("POOLKEEPER_QUEUES", "a/b/c"),
+        ("POOLKEEPER_QUEUES", "a';drop"),
+        ("POOLKEEPER_QUEUES", "x" * 64),
+        ("POOLKEEPER_POOL", "x" * 201),
+        ("POOLKEEPER_POOL", "a\nb"),
+        ("POOLKEEPER_CONCURRENCY", "9" * 5000),
+        ("POOLKEEPER_CONCURRENCY", "\u0664"),
+        ("POOLKEEPER_GRACE_PERIOD", "9" * 400),
+        ("POOLKEEPER_HAND_BACK_MARGIN", "NaN"),
+        ("POOLKEEPER_HTTP_ADDR", "localhost:" + "9" * 5000),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(variable: str, value: str) -> None:

@@ -102,6 +102,15 @@ def test_an_oversized_checkpoint_is_refused_and_the_previous_one_stays() -> None
     assert run_task(app, "t.big", 70_000, max_checkpoint=100_000).result == "saved"
 
 
+def test_a_result_beyond_the_stores_bound_is_a_dead_letter_here_too() -> None:
+    """C52: at the bound it is kept."""
+    echo = Poolkeeper()
+    echo.task("t.long")(lambda size: "x" * size)
+    assert run_task(echo, "t.long", (1 << 20) - 2).outcome == "succeeded"
+    result = run_task(echo, "t.long", (1 << 20) - 1)
+    assert (result.outcome, result.error_class) == ("dead", "result_too_large")
+
+
 def test_a_payload_that_the_store_would_refuse_is_refused_here() -> None:
     """Q8."""
     with pytest.raises(Refused, match=r"\$\.until"):

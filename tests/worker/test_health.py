@@ -30,6 +30,8 @@ def test_metrics_tell_claims_settles_and_slots(stage: Stage) -> None:
     [
         ({"POOLKEEPER_DSN": ""}, "dsn_missing", "POOLKEEPER_DSN"),
         ({"POOLKEEPER_DSN": "no dsn at all"}, "dsn_invalid", "POOLKEEPER_DSN"),
+        ({"POOLKEEPER_DIRECT_DSN": "no dsn at all"}, "dsn_invalid", "POOLKEEPER_DIRECT_DSN"),
+        ({"POOLKEEPER_DIRECT_DSN_FILE": "/nowhere"}, "dsn_missing", "POOLKEEPER_DIRECT_DSN_FILE"),
         ({"POOLKEEPER_QUEUES": ""}, "setting_invalid", "POOLKEEPER_QUEUES"),
         ({"POOLKEEPER_CONCURRENCY": "many"}, "setting_invalid", "POOLKEEPER_CONCURRENCY"),
         ({"POOLKEEPER_TASK_TYPES": "t.count,t.missing"}, "app_not_importable", "t.missing"),

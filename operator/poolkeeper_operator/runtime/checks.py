@@ -10,7 +10,7 @@ from typing import Any
 from poolkeeper_operator.resources import KINDS
 from poolkeeper_operator.resources.schema import crd
 from poolkeeper_operator.runtime import rights
-from poolkeeper_operator.runtime.kinds import CRD, OURS, VERSION, Resource
+from poolkeeper_operator.runtime.kinds import CRD, NAMESPACE, OURS, VERSION, Resource
 from poolkeeper_operator.runtime.kube import Kube
 from poolkeeper_operator.runtime.leadership import Post
 
@@ -27,7 +27,16 @@ async def failures(kube: Kube, namespaces: tuple[str, ...], post: Post) -> list[
     lacks = await rights.missing(kube, namespaces, post)
     if any("customresourcedefinitions" in lack for lack in lacks):
         return lacks
+    if not lacks:
+        lacks = [line for name in namespaces for line in await _namespace(kube, name)]
     return lacks + [line for resource in OURS for line in await _schema(kube, resource)]
+
+
+async def _namespace(kube: Kube, name: str) -> list[str]:
+    """What lists as empty may not be there at all."""
+    if await kube.get(NAMESPACE, None, name) is not None:
+        return []
+    return [f'setting_invalid: there is no namespace "{name}"; create it, or correct --namespace']
 
 
 async def _schema(kube: Kube, resource: Resource) -> list[str]:

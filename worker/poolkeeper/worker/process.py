@@ -80,7 +80,9 @@ class Worker:
 
     async def run(self) -> int:
         """Work until told to stop; return the exit code."""
-        self._settings.dsn.read()  # said at once; later, a DSN that cannot be read is one more reason to wait
+        for dsn in (self._settings.dsn, self._settings.direct_dsn):
+            if dsn is not None:
+                dsn.read()  # said at once; later, a DSN that cannot be read is one more reason to wait
         health = Health(self._settings.http_host, self._settings.http_port, self)
         health.start()
         for number in (signal.SIGTERM, signal.SIGINT):

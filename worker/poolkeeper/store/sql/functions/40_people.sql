@@ -55,6 +55,8 @@ DECLARE
     _lease   poolkeeper.lease;
     _is      record;
 BEGIN
+    _who := left(_who, 200);
+    _why := left(_why, 2000);
     IF _task.id IS NULL THEN
         RETURN QUERY SELECT 'unknown_task', NULL::text, NULL::integer;
         RETURN;
@@ -129,6 +131,8 @@ DECLARE
     _taken record;
     _now   timestamptz;
 BEGIN
+    _who := left(_who, 200);
+    _why := left(_why, 2000);
     SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version);
     IF _taken.code IS NOT NULL THEN
         RETURN QUERY SELECT _taken.code, p.state, p.state_version
@@ -157,6 +161,8 @@ AS $$
 DECLARE
     _taken record;
 BEGIN
+    _who := left(_who, 200);
+    _why := left(_why, 2000);
     SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version);
     IF _taken.code IS NOT NULL THEN
         RETURN QUERY SELECT _taken.code, p.state, p.state_version
