@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 LAB := PYTHONPATH=tools $(PY) -m lab
 PYTEST := $(PY) -m pytest
-# Most tests wait for something: one process for those of the node, one for those of a control plane, one for the rest.
+# Most tests wait for something, so three processes share a run: see tests/fixtures/cluster.py.
 TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
 DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py

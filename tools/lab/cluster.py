@@ -156,6 +156,11 @@ def why_no_node() -> str | None:
     return None
 
 
+def is_ours() -> bool:
+    """Whether `obtain` makes one of our own."""
+    return not os.environ.get("POOLKEEPER_TEST_KUBECONFIG") and not kind.engine_answers()
+
+
 def obtain(name: str, *, node: bool, audit: bool = True, say: cache.Say = build.tell) -> Cluster:
     """A cluster for a test run: the one named, else kind where a Docker engine answers, else our own."""
     kubeconfig = os.environ.get("POOLKEEPER_TEST_KUBECONFIG")
