@@ -153,9 +153,9 @@ class Node:
     def _pids(self) -> list[int]:
         found: set[int] = set()
         for group in self._cgroups():
-            for file in group.rglob("cgroup.procs"):
+            for folder, _, _ in os.walk(group):  # groups vanish meanwhile, as their containers end
                 with contextlib.suppress(OSError):
-                    found.update(map(int, file.read_text().split()))
+                    found.update(map(int, (Path(folder) / "cgroup.procs").read_text().split()))
         return sorted(pid for pid in found if Process.of(pid).started)  # not zombies
 
     def _unmount(self) -> None:
