@@ -43,6 +43,13 @@ def left(stage: Stage) -> int:
     return sum(q.ready + q.scheduled + q.waiting + q.leased + q.running + q.suspects for q in queues)
 
 
+def busy(stage: Stage) -> int:
+    """Tasks that run on the pods that stay."""
+    here = {pod["metadata"]["name"] for pod in stage.pods("work")}
+    pools = stage.run(calls.stats(cluster=None)).pools
+    return sum(session.busy for pool in pools for session in pool.sessions if session.pod_name in here)
+
+
 def drains(stage: Stage) -> list[Any]:
     return [drain for pool in stage.run(calls.stats(cluster=None)).pools for drain in pool.drains]
 
@@ -134,12 +141,13 @@ def test_what_does_not_fit_into_the_grace_goes_on_from_its_checkpoint_and_the_gr
     short = {"minGrace": "8s", "handBackMargin": "4s"}
     work.apply(pool(work, model, stepper, 0, drain={**short, "maxGrace": "8s"}))
     until(lambda: len(ready(work)) == 2, timeout=90, what="two workers")
-    ids = submit(work, "work", [(40, 0.5)] * 8)
-    until(lambda: len(model.answered()) >= 16, timeout=60, what="each has gone some way")
+    ids = submit(work, "work", [(40, 0.5)] * 20)
+    until(lambda: busy(work) == 12, timeout=60, what="all slots are in use")
     old = set(ready(work))
     work.apply(pool(work, model, stepper, 1, drain={**short, "maxGrace": "8s"}))
     until(partial(_replaced, work, old), timeout=90, what="a deploy")
     for pod in ready(work):
+        until(lambda: busy(work) >= 10, timeout=60, what="most slots are in use")
         until(partial(evict, work, pod), timeout=90, what=f"{pod} may be evicted")
         until(lambda: len(ready(work)) == 2, timeout=90, what="its successor is there")
     until(lambda: sum(report.truncated for report in drains(work)) >= 3, timeout=60, what="cut drains are reported")
