@@ -110,11 +110,12 @@ def test_what_no_statement_can_carry_is_refused_before_it_is_sent(scene: Scene, 
     code = "option_invalid" if form == "traceparent" else f"{form}_invalid"
     for text in UNSENDABLE.values():
         wishes: Any = {"type": "a.b", form: text}
+        batch: Any = [{"type": "a.b", "payload": 1}, {"payload": 1, **wishes}]
         with pytest.raises(PoolkeeperError) as refused:
             client.submit("q", payload=1, **wishes)
         assert refused.value.code == code
         with pytest.raises(PoolkeeperError, match=r"tasks\[1\]") as refused:
-            client.submit_many("q", [{"type": "a.b", "payload": 1}, {"payload": 1, **wishes}])
+            client.submit_many("q", batch)
         assert refused.value.code == code
         with pytest.raises(PoolkeeperError) as refused:
             client.submit(text, "a.b")
@@ -207,5 +208,20 @@ def test_as_many_snoozes_as_the_policy_may_ask_for_fit_into_their_counter(scene:
     assert scene.ask("operator", calls.apply_policy("local", "default", "default", "q", policy, who="t")).code is None
     with pytest.raises(ValueError, match="maxSnoozes"):
         read_policy({"maxSnoozes": 32767}, what="q")
-    with pytest.raises(psycopg.errors.CheckViolation):
-        scene.queue(max_snoozes=32767)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"max_snoozes": 32767}, {"max_deliveries": "many"}, {"max_deliveries": 0}, {"task_types": 5}, {"wake_up": "never"},
+        {"visibility_timeout_seconds": 0}, {"priority_min": 10**9}, {"backoff_factor_percent": 1}, {"max_payload_bytes": None, "paused": "?"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_policy_of_nonsense_is_misuse_and_the_one_in_force_stays(scene: Scene, spec: dict[str, Any]) -> None:
+    """Contract 9: through SQL alone, where no model has looked at it; a SQLSTATE of ours that names the queue."""
+    before = scene.rows("SELECT * FROM poolkeeper.queue")
+    with pytest.raises(psycopg.Error, match='policy of queue "default/q"') as misuse:
+        scene.queue(**spec)
+    assert misuse.value.sqlstate == "PK400"
+    assert scene.rows("SELECT * FROM poolkeeper.queue") == before

@@ -48,32 +48,37 @@ BEGIN
         RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, false, _owner;
         RETURN;
     END IF;
-    UPDATE poolkeeper.queue AS q SET
-        cluster = _cluster, namespace_uid = _namespace_uid, policy_version = q.policy_version + 1,
-        paused = coalesce((_spec ->> 'paused')::boolean, false),
-        visibility_timeout = poolkeeper.seconds(_spec, 'visibility_timeout_seconds', 15),
-        max_age = poolkeeper.seconds(_spec, 'max_age_seconds', NULL),
-        max_deliveries = coalesce((_spec ->> 'max_deliveries')::integer, 5),
-        max_hand_backs = coalesce((_spec ->> 'max_hand_backs')::integer, 20),
-        max_snoozes = coalesce((_spec ->> 'max_snoozes')::integer, 100),
-        task_types = ARRAY(SELECT jsonb_array_elements_text(coalesce(nullif(_spec -> 'task_types', 'null'), '[]'))),
-        wake_up = coalesce(_spec ->> 'wake_up', 'notify'),
-        backoff_initial = poolkeeper.seconds(_spec, 'backoff_initial_seconds', 1),
-        backoff_max = poolkeeper.seconds(_spec, 'backoff_max_seconds', 600),
-        backoff_factor = coalesce((_spec ->> 'backoff_factor_percent')::double precision, 200) / 100,
-        backoff_max_elapsed = poolkeeper.seconds(_spec, 'backoff_max_elapsed_seconds', NULL),
-        priority_min = coalesce((_spec ->> 'priority_min')::smallint, 0::smallint),
-        priority_max = coalesce((_spec ->> 'priority_max')::smallint, 9::smallint),
-        priority_default = coalesce((_spec ->> 'priority_default')::smallint, 4::smallint),
-        priority_age = poolkeeper.seconds(_spec, 'priority_age_seconds', 300),
-        max_payload_bytes = coalesce((_spec ->> 'max_payload_bytes')::integer, 65536),
-        concurrency_max = (_spec ->> 'concurrency_max')::integer,
-        checkpoint_max_bytes = coalesce((_spec ->> 'checkpoint_max_bytes')::integer, 65536),
-        checkpoint_max_per_second = coalesce((_spec ->> 'checkpoint_max_per_second')::double precision, 10),
-        dead_letter_owner = _spec ->> 'dead_letter_owner',
-        dead_letter_runbook = _spec ->> 'dead_letter_runbook'
-    WHERE q.id = _q.id
-    RETURNING q.* INTO _q;
+    BEGIN
+        UPDATE poolkeeper.queue AS q SET
+            cluster = _cluster, namespace_uid = _namespace_uid, policy_version = q.policy_version + 1,
+            paused = coalesce((_spec ->> 'paused')::boolean, false),
+            visibility_timeout = poolkeeper.seconds(_spec, 'visibility_timeout_seconds', 15),
+            max_age = poolkeeper.seconds(_spec, 'max_age_seconds', NULL),
+            max_deliveries = coalesce((_spec ->> 'max_deliveries')::integer, 5),
+            max_hand_backs = coalesce((_spec ->> 'max_hand_backs')::integer, 20),
+            max_snoozes = coalesce((_spec ->> 'max_snoozes')::integer, 100),
+            task_types = ARRAY(SELECT jsonb_array_elements_text(coalesce(nullif(_spec -> 'task_types', 'null'), '[]'))),
+            wake_up = coalesce(_spec ->> 'wake_up', 'notify'),
+            backoff_initial = poolkeeper.seconds(_spec, 'backoff_initial_seconds', 1),
+            backoff_max = poolkeeper.seconds(_spec, 'backoff_max_seconds', 600),
+            backoff_factor = coalesce((_spec ->> 'backoff_factor_percent')::double precision, 200) / 100,
+            backoff_max_elapsed = poolkeeper.seconds(_spec, 'backoff_max_elapsed_seconds', NULL),
+            priority_min = coalesce((_spec ->> 'priority_min')::smallint, 0::smallint),
+            priority_max = coalesce((_spec ->> 'priority_max')::smallint, 9::smallint),
+            priority_default = coalesce((_spec ->> 'priority_default')::smallint, 4::smallint),
+            priority_age = poolkeeper.seconds(_spec, 'priority_age_seconds', 300),
+            max_payload_bytes = coalesce((_spec ->> 'max_payload_bytes')::integer, 65536),
+            concurrency_max = (_spec ->> 'concurrency_max')::integer,
+            checkpoint_max_bytes = coalesce((_spec ->> 'checkpoint_max_bytes')::integer, 65536),
+            checkpoint_max_per_second = coalesce((_spec ->> 'checkpoint_max_per_second')::double precision, 10),
+            dead_letter_owner = _spec ->> 'dead_letter_owner',
+            dead_letter_runbook = _spec ->> 'dead_letter_runbook'
+        WHERE q.id = _q.id
+        RETURNING q.* INTO _q;
+    EXCEPTION WHEN data_exception OR integrity_constraint_violation THEN  -- misuse: the models of a policy are stricter
+        RAISE EXCEPTION 'the policy of queue "%/%" cannot be: %', _namespace, _name, SQLERRM USING ERRCODE = 'PK400',
+            HINT = 'see poolkeeper.policy for the fields and their bounds; nothing of it was applied';
+    END;
     INSERT INTO poolkeeper.policy (queue_id, version, spec, applied_by, applied_at)
     VALUES (_q.id, _q.policy_version, _spec, _who, poolkeeper.clock());
     INSERT INTO poolkeeper.queue_count (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
