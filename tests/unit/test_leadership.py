@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from poolkeeper_operator.decide import leadership as protocol
-from poolkeeper_operator.decide.leadership import HOLD, LOOK, MARGIN, NEVER, RENEW, Candidate, Record, Step, Wish
+from poolkeeper_operator.decide.leadership import HASTE, HOLD, LOOK, MARGIN, NEVER, RENEW, Candidate, Record, Step, Wish
 from poolkeeper_operator.runtime import leadership as runtime
 
 
@@ -315,10 +315,10 @@ def test_the_holder_renews_and_makes_a_deleted_lease_again() -> None:
     """O29: with the transitions that it had; a failed request is repeated soon, but not at once."""
     me = leading(100.0)
     assert protocol.next_step(me, 102.0) == Step(Wish.WRITE, 100.0 + RENEW, transitions=1)
-    assert protocol.next_step(protocol.failed(me, 107.0), 107.0) == Step(Wish.WRITE, 107.0 + LOOK, transitions=1)
+    assert protocol.next_step(protocol.failed(me, 107.0), 107.0) == Step(Wish.WRITE, 107.0 + HASTE, transitions=1)
     gone = protocol.looked(me, None, 103.0)
     assert protocol.next_step(gone, 103.0) == Step(Wish.WRITE, 103.0, transitions=1)
-    assert protocol.next_step(protocol.failed(gone, 103.0), 103.0).at == 103.0 + LOOK
+    assert protocol.next_step(protocol.failed(gone, 103.0), 103.0).at == 103.0 + HASTE
 
 
 def test_the_holder_ends_when_another_has_it_or_its_time_is_over() -> None:

@@ -11,7 +11,8 @@ from enum import StrEnum
 HOLD = 15.0  # seconds for which a renewal keeps others out
 RENEW = 5.0
 MARGIN = 3.0  # of the hold that the holder itself does not use: for requests under way, and clocks that run unequally
-LOOK = 1.0  # how often a standby looks, and how soon a failed request is repeated
+LOOK = 1.0  # how often a standby looks, and how soon it repeats what failed
+HASTE = 0.25  # how soon a holder does, whose time runs out
 NEVER = float("-inf")
 
 
@@ -98,9 +99,9 @@ def _of_holder(candidate: Candidate, now: float) -> Step:
         return Step(Wish.END, now, why=f'the Lease is held by "{record.holder}"')
     if not trusts(candidate, now):
         return Step(Wish.END, now, why="the Lease could not be renewed in time")
-    due = max(candidate.renewed + RENEW, candidate.failed + LOOK)
+    due = max(candidate.renewed + RENEW, candidate.failed + HASTE)
     if record is None:  # deleted by somebody: made again, with what it said
-        due = candidate.failed + LOOK
+        due = candidate.failed + HASTE
     return Step(Wish.WRITE, min(max(due, now), candidate.trusted_until), transitions=candidate.transitions)
 
 
