@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from poolkeeper import interrupts
 from poolkeeper.store import Call, calls, connect, run
 from poolkeeper.store.migrate import check_version
 from poolkeeper.worker.settings import find_dsn
@@ -26,6 +27,7 @@ why = click.option("--why", required=True, help="The reason, kept in the history
 def connected(given: str | None, *, any_schema: bool = False) -> "Iterator[psycopg.Connection[Any]]":
     """Connect for one command, to a schema that this program works with; raises Misconfigured and Unavailable."""
     conn = connect(find_dsn(os.environ, given).read(), name="poolkeeper cli")
+    interrupts.begun()
     try:
         if not any_schema:
             check_version(run(conn, calls.installation()).schema_version)
