@@ -32,7 +32,7 @@ def pool(stage: Stage, model: Calls, image: str, version: int, **spec: Any) -> d
         "image": image,
         "imagePullPolicy": "Never",
         "env": [{"name": "MODEL_URL", "value": model.url}, {"name": "VERSION", "value": str(version)}],
-        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "250m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
     }
     settings = {"app": "stepper:app", "concurrency": 6, "template": template, "rollout": {"maxSurge": 2}}
     return stage.pool("work", scaling={"min": 2, "max": 2}, **{**settings, **spec})
@@ -138,13 +138,13 @@ def test_what_does_not_fit_into_the_grace_goes_on_from_its_checkpoint_and_the_gr
     work: Stage, model: Calls, stepper: str, watch: Exits
 ) -> None:
     """P5, C30, O20, O21: cut drains lose the step in progress and no budget; real reports of real exits bring a longer grace, paced."""
-    short = {"minGrace": "8s", "handBackMargin": "4s"}
-    work.apply(pool(work, model, stepper, 0, drain={**short, "maxGrace": "8s"}))
+    short = {"minGrace": "10s", "handBackMargin": "5s"}
+    work.apply(pool(work, model, stepper, 0, drain={**short, "maxGrace": "10s"}))
     until(lambda: len(ready(work)) == 2, timeout=90, what="two workers")
     ids = submit(work, "work", [(40, 0.5)] * 20)
     until(lambda: busy(work) == 12, timeout=60, what="all slots are in use")
     old = set(ready(work))
-    work.apply(pool(work, model, stepper, 1, drain={**short, "maxGrace": "8s"}))
+    work.apply(pool(work, model, stepper, 1, drain={**short, "maxGrace": "10s"}))
     until(partial(_replaced, work, old), timeout=90, what="a deploy")
     for pod in ready(work):
         until(lambda: busy(work) >= 10, timeout=60, what="most slots are in use")
@@ -155,7 +155,7 @@ def test_what_does_not_fit_into_the_grace_goes_on_from_its_checkpoint_and_the_gr
     before = set(ready(work))
     work.apply(pool(work, model, stepper, 1, drain={**short, "maxGrace": "2m"}))
     event = until(lambda: work.events("GraceRollout"), timeout=60, what="the operator lengthens the grace")[0]
-    assert "were cut by the present grace of 8 s" in event["message"]
+    assert "were cut by the present grace of 10 s" in event["message"]
     until(partial(_replaced, work, before), timeout=120, what="pod after pod")
     graces = {pod["spec"]["terminationGracePeriodSeconds"] for pod in work.pods("work")}
     assert len(graces) == 1

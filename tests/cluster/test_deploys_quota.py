@@ -16,7 +16,7 @@ def pool(stage: Stage, name: str, model: Calls, image: str, version: int) -> dic
         "image": image,
         "imagePullPolicy": "Never",
         "env": [{"name": "MODEL_URL", "value": model.url}, {"name": "VERSION", "value": str(version)}],
-        "resources": {"requests": {"cpu": "20m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
     }
     return stage.pool(
         name,

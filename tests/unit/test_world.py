@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from poolkeeper_operator.act.owners import foreign_scalers
+import pytest
+
+from poolkeeper_operator.act.owners import foreign_scalers, who_scaled
 from poolkeeper_operator.observe.world import World
 
 
@@ -59,3 +61,19 @@ def test_of_who_owns_what_only_the_scalers_are_kept():
     assert "f:template" not in str(kept)
     assert foreign_scalers(kept) == ["kubectl"]
     assert "f:template" in str(deployment)  # what the caller holds is left as it is
+
+
+@pytest.mark.parametrize(
+    ("entries", "who"),
+    [
+        ([], ["somebody"]),  # what `kubectl scale --replicas=0` leaves behind
+        (["kubectl"], ["kubectl"]),
+        (["poolkeeper-scaler"], []),
+        (["poolkeeper-operator"], []),
+        (["poolkeeper-scaler", "keda"], ["keda"]),
+    ],
+)
+def test_who_took_the_size_of_a_deployment_is_known_or_nobody_s(entries, who):
+    """O19, C36: the field is always ours, from the first write on."""
+    owned = [{"manager": name, "fieldsV1": {"f:spec": {"f:replicas": {}}}} for name in entries]
+    assert who_scaled({"metadata": {"managedFields": owned}}) == who

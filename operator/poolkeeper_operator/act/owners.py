@@ -20,6 +20,16 @@ def foreign_scalers(manifest: Mapping[str, Any]) -> list[str]:
     return sorted({name for name in managers(manifest, "spec", "replicas") if name not in {MANAGER, SCALER}})
 
 
+def who_scaled(deployment: Mapping[str, Any]) -> list[str]:
+    """Who beside us wrote the replicas of a Deployment; "somebody" where the field was taken from us and is nobody's.
+
+    That is what `kubectl scale --replicas=0` leaves behind: a 0 is left out of the Scale object, so its writer owns nothing.
+    """
+    if not managers(deployment, "spec", "replicas"):
+        return ["somebody"]
+    return foreign_scalers(deployment)
+
+
 def _owns(fields: Mapping[str, Any], path: tuple[str, ...]) -> bool:
     here: Any = fields
     for part in path:

@@ -23,7 +23,8 @@ def shorter(pods: Iterable[Mapping[str, Any]], promised: int) -> dict[str, float
     for pod in pods:
         meta = pod["metadata"]
         given = meta.get("deletionGracePeriodSeconds")
-        if "deletionTimestamp" in meta and given is not None and given < promised:
+        # 0 is what a kubelet writes when the containers have ended, and `--force`: nobody is there to be told.
+        if "deletionTimestamp" in meta and given is not None and 0 < given < promised:
             found[meta["uid"]] = float(given)
     return found
 

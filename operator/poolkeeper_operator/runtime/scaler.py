@@ -37,6 +37,7 @@ LINES = 10
 LINE_BYTES = 400  # ten of them leave the status well below 8 KiB (O2)
 FOREIGN_TOLD = timedelta(minutes=10)
 VICTIM = "-1"
+INSTEAD = "Only spec.scaling counts: set min and max there, or mode: Hold, which leaves the size to you"
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,9 @@ class Scaler:
             target = replicas  # a pod that starts before its cap stands could pass the quota
         if target != replicas:
             await self._write(pool, deployment, link, decision, target, memory)
+            if who := ", ".join(owners.who_scaled(deployment)):
+                text = f"{who} set replicas to {replicas}, which is not obeyed: {target} now. {INSTEAD}"
+                await self._context.tell(pool, "Warning", "ForeignScale", text)
         return Sized(decision, seen, blind)
 
     def _view(
@@ -153,7 +157,7 @@ class Scaler:
             link.wake_in((spec.scaling.target_age - oldest - since).total_seconds() + 0.05)
 
     def _notice_foreign(self, deployment: Mapping[str, Any], memory: Memory) -> None:
-        names = tuple(owners.foreign_scalers(deployment))
+        names = tuple(owners.who_scaled(deployment))
         now = self._context.now()
         if names:
             memory.foreign, memory.foreign_until = names, now + FOREIGN_TOLD
