@@ -187,40 +187,6 @@ def test_the_definitions_stay_when_the_release_goes() -> None:
     assert of_kind("CustomResourceDefinition", template("crds.install=false")) == []
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ("replicas=3", "additional properties 'replicas' not allowed"),
-        ("replicaCount=0", "at '/replicaCount': minimum"),
-        ("replicaCount=two", "at '/replicaCount': got string, want integer"),
-        ("image.repository=a/b:1", "at '/image/repository'"),
-        ("image.repository=A", "at '/image/repository'"),
-        ("image.tag=not a tag", "at '/image/tag'"),
-        ("image.digest=sha256:12", "at '/image/digest'"),
-        (
-            "image.pullPolicy=Sometimes",
-            "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
-        ),
-        ("watchNamespaces=team-a", "at '/watchNamespaces': got string, want array"),
-        ("watchNamespaces={Team A}", "at '/watchNamespaces/0'"),
-        ("watchNamespaces={a,a}", "at '/watchNamespaces': items at 0 and 1 are equal"),
-        ("serviceAccount.create=false", "at '/serviceAccount/name': minLength"),
-        ("log.level=loud", "at '/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
-        ("resources.requests.cpu=0", "at '/resources/requests/cpu'"),
-        ("resources.requests.cpu=-5m", "at '/resources/requests/cpu'"),
-        ("resources.limits.memory=512", "at '/resources/limits/memory': got number, want string"),
-        ("resources.limits.disk=1Gi", "at '/resources/limits': additional properties 'disk' not allowed"),
-        ("crds.install=perhaps", "at '/crds/install': got string, want boolean"),
-        ("resources=null", "missing property 'resources'"),
-    ],
-)
-def test_nonsense_is_refused_with_its_place(setting: str, said: str) -> None:
-    """A6: `helm lint` names the value and what is wrong with it."""
-    status, output = helm("lint", "charts/poolkeeper", "--set", setting)
-    assert status != 0
-    assert said in output
-
-
 def test_every_value_is_explained() -> None:
     """A value of values.yaml is in the schema and the other way round."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())

@@ -1,7 +1,31 @@
-{{/* The operator's objects: "<release>-operator", or "<release>-poolkeeper-operator" when the release is called otherwise. */}}
+{{/*
+Names and labels. No name is longer than 63 characters or ends in "-"; what had to be cut ends in a hash of the whole, so
+that two long names stay two. The operator's objects: "<release>-operator", or "<release>-poolkeeper-operator" when the
+release is called otherwise, or fullnameOverride.
+*/}}
 {{- define "poolkeeper.operator" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else -}}
 {{- $name := ternary .Release.Name (printf "%s-poolkeeper" .Release.Name) (contains "poolkeeper" .Release.Name) -}}
-{{- printf "%s-operator" ($name | trunc 48 | trimSuffix "-") -}}
+{{- printf "%s-operator" (include "poolkeeper.cut" (list $name 47)) -}}
+{{- end -}}
+{{- end }}
+
+{{/* Of what belongs to no namespace: releases of one name in two namespaces must not share it. */}}
+{{- define "poolkeeper.clusterWide" -}}
+{{- include "poolkeeper.cut" (list (printf "%s.%s" .Release.Namespace (include "poolkeeper.operator" .)) 63) -}}
+{{- end }}
+
+{{/* (list NAME MOST): NAME in at most MOST characters. */}}
+{{- define "poolkeeper.cut" -}}
+{{- $name := index . 0 -}}
+{{- $most := index . 1 -}}
+{{- if le (len $name) $most -}}
+{{- $name -}}
+{{- else -}}
+{{- printf "%s-%s" ($name | trunc (int (sub $most 9)) | trimAll "-.") ($name | sha256sum | trunc 8) -}}
+{{- end -}}
 {{- end }}
 
 {{- define "poolkeeper.serviceAccount" -}}
@@ -18,7 +42,7 @@
 
 {{- define "poolkeeper.selector" -}}
 app.kubernetes.io/name: poolkeeper
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end }}
 

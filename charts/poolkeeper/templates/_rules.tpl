@@ -48,7 +48,7 @@ Secrets: `get` by name only, never list or watch.
   verbs: [create]
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: [{{ include "poolkeeper.operator" . }}]
+  resourceNames: [{{ include "poolkeeper.operator" . | quote }}]
   verbs: [get, update]
 {{- end }}
 
