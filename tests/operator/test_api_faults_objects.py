@@ -46,13 +46,13 @@ def test_one_object_that_is_refused_holds_up_no_other(stage, faulty, proxy, reso
             stage.kubectl("delete", "pdb", pool)
             stage.submit(pool, 2)
             stage.apply(stage.pool(pool, pool, rollout={"maxSurge": 3}))
-            strikes(lambda fault=fault: fault.hits, f"{name} {resource}")
+            strikes(lambda: fault.hits, f"{name} {resource}")
             asked = faulty.asks(BUSY, verb="patch", name=pool)
             assert asked < FEW, f"{name} {resource}: {asked} writes in {BUSY} s"
             faulty.another_grows(stage)
-        until(lambda pool=pool: stage.replicas(pool) == 2, timeout=90, what=f"{pool} is sized")
-        until(lambda pool=pool: stage.get("pdb", pool), timeout=90, what=f"{pool} has its budget")
-        until(lambda pool=pool: surge(stage, pool) == 3, timeout=90, what=f"{pool} is changed")
+        until(lambda: stage.replicas(pool) == 2, timeout=90, what=f"{pool} is sized")
+        until(lambda: stage.get("pdb", pool), timeout=90, what=f"{pool} has its budget")
+        until(lambda: surge(stage, pool) == 3, timeout=90, what=f"{pool} is changed")
         stage.wait_condition("workerpool", pool, "Ready", "False", "PodsCannotStart", timeout=90)  # there is no node
 
 

@@ -49,7 +49,7 @@ def test_a_watch_that_cannot_be_opened_is_opened_later(stage, hasty, proxy, faul
     """410 as answer and as event, other errors, lost rights, cuts, silence: the pool made meanwhile is found; no busy loop."""
     for name, does in faults.items():
         with proxy.fault(does, verb="watch", resource="workerpools,deployments", sever=True) as fault:
-            strikes(lambda fault=fault: fault.hits, name)
+            strikes(lambda: fault.hits, name)
             stage.apply(stage.queue(name), stage.pool(name))
             asked = hasty.asks(BUSY, resource="workerpools")
             assert asked < FEW, f"{name}: {asked} requests in {BUSY} s"
@@ -63,9 +63,9 @@ def test_events_that_are_cut_doubled_or_overtaken_change_nothing(stage, faulty, 
     for name, (does, count) in EVENTS.items():
         with proxy.fault(does, verb="watch", resource="workerpools,deployments,pods", count=count) as fault:
             stage.apply(stage.queue(name), stage.pool(name))
-            strikes(lambda fault=fault: fault.hits, name)
+            strikes(lambda: fault.hits, name)
             made_and_sized(stage, faulty, name)
-        until(lambda name=name: stage.get("deployment", name) is None, timeout=60)
+        until(lambda: stage.get("deployment", name) is None, timeout=60)
         assert not faulty.knows(name)
 
 
@@ -160,10 +160,10 @@ def test_a_watcher_that_ends_takes_the_process_along(stage, faulty, proxy):
 def test_a_deleted_child_comes_back(stage, faulty):
     """Whatever a person removes of a pool's children is made again at once, not at the next list (O5)."""
     for kind in ("deployment", "serviceaccount", "pdb"):
-        old = until(lambda kind=kind: stage.get(kind, "other"), timeout=60)["metadata"]["uid"]
+        old = until(lambda: stage.get(kind, "other"), timeout=60)["metadata"]["uid"]
         stage.kubectl("delete", kind, "other")
         until(
-            lambda kind=kind, old=old: (new := stage.get(kind, "other")) and new["metadata"]["uid"] != old,
+            lambda: (new := stage.get(kind, "other")) and new["metadata"]["uid"] != old,
             timeout=60,
             what=f"the {kind} is back",
         )

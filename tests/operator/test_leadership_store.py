@@ -40,7 +40,7 @@ def test_two_installations_share_a_database(stage, start_operator, make_namespac
         each.wait_condition("workerpool", "mail", "SignalFresh", "True", timeout=PATIENCE)
         each.submit("mail", 2)
     for each in both:
-        until(lambda each=each: each.replicas("mail") == 2, timeout=PATIENCE)
+        until(lambda: each.replicas("mail") == 2, timeout=PATIENCE)
     kept = leaders(stage)
     assert {namespace: lease for namespace, (lease, _) in kept.items()} == {
         each.namespace: f"{each.namespace}/poolkeeper-operator" for each in both

@@ -1,6 +1,7 @@
 """The store obeys the operator whose term it is, and no other (O29)."""
 
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -15,22 +16,21 @@ SILENCE = 180
 
 def lead(
     lease: str = "pk/operator", epoch: int = 1, holder: str = "op-1", namespace: str = "team", cluster: str = CLUSTER
-) -> Call:
+) -> Call[Any]:
     return calls.lead(cluster, namespace, lease=lease, epoch=epoch, holder=holder)
 
 
-def writes(scene: Scene, term: object, queue_id: int) -> dict[str, Call]:
+def writes(scene: Scene, term: UUID | None, queue_id: int) -> dict[str, Call[Any]]:
     """One of each kind of write of an operator's, in namespace "team"."""
     policy = {"max_deliveries": 3}
-    carried = {"term": term}
     return {
-        "set_pool": calls.set_pool("team/p", max_running=3, **carried),
-        "mark_sessions": calls.mark_sessions("team/p", ["pod-1"], draining=True, **carried),
-        "tell_grace": calls.tell_grace("team/p", {"uid-1": 5.0}, **carried),
-        "record_decision": calls.record_decision("team/p", {"n": 1}, **carried),
-        "dead_batch": calls.dead_batch(queue_id, **carried),
-        "dead_batch_announced": calls.dead_batch_announced(queue_id, 1, **carried),
-        "apply_policy": calls.apply_policy(CLUSTER, "uid", "team", "q", policy, who="op", **carried),
+        "set_pool": calls.set_pool("team/p", max_running=3, term=term),
+        "mark_sessions": calls.mark_sessions("team/p", ["pod-1"], draining=True, term=term),
+        "tell_grace": calls.tell_grace("team/p", {"uid-1": 5.0}, term=term),
+        "record_decision": calls.record_decision("team/p", {"n": 1}, term=term),
+        "dead_batch": calls.dead_batch(queue_id, term=term),
+        "dead_batch_announced": calls.dead_batch_announced(queue_id, 1, term=term),
+        "apply_policy": calls.apply_policy(CLUSTER, "uid", "team", "q", policy, who="op", term=term),
     }
 
 

@@ -110,7 +110,8 @@ def test_a_cut_drain_is_never_taken_for_an_outlier():
 
 def in_use(schedule, current, *, window=200):
     """The graces that a pool has while drains come in; each new value is taken over at once, as if users rolled out all the time."""
-    seen, had = [], []
+    seen: list[timedelta] = []
+    had: list[Drain] = []
     for length in schedule:
         promised = current.total_seconds()
         cut = length > promised - 5
