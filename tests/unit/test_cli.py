@@ -20,6 +20,7 @@ def test_help_names_every_verb_without_importing_any(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     for verb in (*OURS, "operator", "pool", "crds"):
         assert f"  {verb} " in said
+    assert "says more" not in said
 
 
 @pytest.mark.parametrize("verb", list(OURS))

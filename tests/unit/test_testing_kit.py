@@ -115,3 +115,8 @@ def test_a_payload_that_the_store_would_refuse_is_refused_here() -> None:
     """Q8."""
     with pytest.raises(Refused, match=r"\$\.until"):
         run_task(app, "t.pages", {"until": float("nan")})
+
+
+def test_a_type_that_nobody_handles_is_named_with_those_that_are() -> None:
+    with pytest.raises(KeyError, match=r"no handler of type 't.page'; it has: .*t.pages"):
+        run_task(app, "t.page")

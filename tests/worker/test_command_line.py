@@ -91,6 +91,7 @@ def test_a_task_from_submit_to_discard(stage: Stage, terminal: Terminal) -> None
     eventually(lambda: terminal.json("task", "show", task)["state"] == "dead", "the task is dead")
     assert [letter["task_id"] for letter in terminal.json("dlq", "list", "--queue", "q")] == [task]
     assert task in terminal("dlq", "list")
+    assert "last_error        RuntimeError: " in terminal("task", "show", task)
     terminal("dlq", "requeue", task, "--why", "mended")
     eventually(lambda: terminal.json("task", "show", task)["state"] == "dead", "the task is dead again")
     assert "canceled" in terminal("dlq", "discard", task, "--why", "hopeless")

@@ -29,6 +29,12 @@ OURS = {
     "dlq": ("poolkeeper.cli.dlq:dlq", "List dead letters, requeue or discard them."),
     "queue": ("poolkeeper.cli.queue:queue", "Apply policies, list, pause and resume queues."),
 }
+THEIRS = {
+    "crds": "Print the CustomResourceDefinitions, ready for kubectl apply.",
+    "operator": "Run the operator, which keeps the pools of a cluster.",
+    "pool": "Look at worker pools.",
+}
+"""What verbs of other packages do, known without importing them."""
 
 
 class LazyGroup(click.Group):
@@ -58,7 +64,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the verbs without importing any of them."""
         rows = [
-            (name, OURS[name][1] if name in OURS else f"poolkeeper {name} --help says more.")
+            (name, OURS[name][1] if name in OURS else THEIRS.get(name, f"poolkeeper {name} --help says more."))
             for name in self.list_commands(ctx)
         ]
         with formatter.section("Commands"):

@@ -25,15 +25,17 @@ def task() -> None:
 @dsn
 @output
 def show(task_id: UUID, dsn: str | None, form: str) -> None:
-    """Show a task as it is now."""
-    view = ask(dsn, calls.task(task_id))
-    if view is None:
-        raise NotFound(Code.UNKNOWN_TASK, f"there is no task {task_id}, or not for this login")
-    print(
-        as_json(view)
-        if form == "json"
-        else lines((field.name, getattr(view, field.name)) for field in dataclasses.fields(view))
-    )
+    """Show a task as it is now, with its last error."""
+    from poolkeeper.store import run
+
+    with connected(dsn) as conn:
+        view = run(conn, calls.task(task_id))
+        if view is None:
+            raise NotFound(Code.UNKNOWN_TASK, f"there is no task {task_id}, or not for this login")
+        errors = [row.error for row in run(conn, calls.timeline(task_id)) if row.error is not None]
+    shown = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
+    shown["last_error"] = errors[-1] if errors else None
+    print(as_json(shown) if form == "json" else lines(shown.items()))
 
 
 @task.command()

@@ -89,7 +89,11 @@ async def arun_task(
 
     `stopping` starts it in a worker that drains, `canceled` with a task whose cancel was requested.
     """
-    handler = app.handlers[type]
+    handler = app.handlers.get(type)
+    if handler is None:
+        raise KeyError(
+            f"the application has no handler of type {type!r}; it has: {', '.join(sorted(app.handlers)) or 'none'}"
+        )
     notes = Notes(stopping=stopping, max_checkpoint=max_checkpoint)
     ctx = Context(
         notes,
