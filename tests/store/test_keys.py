@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
 from poolkeeper.store import calls, run
@@ -175,3 +176,47 @@ def test_a_repeated_submit_finds_its_task_although_the_queue_refuses_new_ones(sc
     again = scene.verdict(payload="x" * 20, key="k", type="old.type")
     assert (again.code, again.task_id, again.created) == (None, task_id, False)
     assert scene.verdict(payload="y" * 20, key="k").code is Code.QUEUE_PAUSED
+
+
+def test_a_key_whose_holder_goes_between_the_two_looks_is_free(scene: Scene) -> None:
+    """C18: its row was there when the insert met it and is gone when it is read; the caller gets a new task, not an error."""
+    scene.submit(key="k")
+    submitter, holder = scene.connect("submitter"), scene.database.connect()
+    holder.execute("SELECT pg_advisory_lock(18)")
+    looks = ("SELECT k.* INTO", "PERFORM pg_advisory_xact_lock_shared(18); SELECT k.* INTO")
+    with (
+        scene.without("poolkeeper.take_keys(integer, poolkeeper.candidate[], timestamptz)", *looks),
+        meanwhile(lambda: run(submitter, calls.submit("q", "a.b", 1, key="k"))) as racing,
+    ):
+        await_blocked(scene)
+        scene.owner.execute("DELETE FROM poolkeeper.task_key")
+        holder.execute("SELECT pg_advisory_unlock(18)")
+        verdict = racing.result(30)
+    holder.close()
+    assert (verdict.code, verdict.created) == (None, True)
+    assert scene.verdict(key="k").task_id == verdict.task_id
+
+
+def test_a_hundred_submits_at_once_with_one_key(scene: Scene) -> None:
+    """C18: one id for all of one payload; of two payloads one wins, and the others hear nothing but the conflict."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    conns = [scene.connect("submitter") for _ in range(100)]
+    written = ['{"a": 1, "b": [2, 3]}', '{ "b":[2 , 3.0],\n "a":1.00}']
+    query = "SELECT task_id, code, created, \"limit\", current, state, result FROM poolkeeper.submit('q', 'a.b', %s::jsonb, %s::jsonb)"
+
+    def submit(number: int, texts: list[str], key: str) -> tuple[Any, ...]:
+        row = conns[number].execute(query, [texts[number % len(texts)], Json({"key": key})]).fetchone()
+        assert row is not None
+        return row
+
+    with ThreadPoolExecutor(100) as pool:
+        same = list(pool.map(lambda n: submit(n, written, "same"), range(100)))
+        mixed = list(pool.map(lambda n: submit(n, [written[0], '"secret"'], "mixed"), range(100)))
+    assert len({row[0] for row in same}) == 1
+    assert [row[2] for row in same].count(True) == 1
+    won = [row for row in mixed if row[1] is None]
+    lost = {row for row in mixed if row[1] is not None}
+    assert (len({row[0] for row in won}), len(won)) == (1, 50)
+    assert lost == {(None, "key_conflict", False, None, None, None, None)}
+    assert scene.value("SELECT count(*) FROM poolkeeper.task") == 2

@@ -5,9 +5,10 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
-from poolkeeper.errors import Forbidden
+from poolkeeper.errors import Forbidden, NotFound
 from poolkeeper.store import Settle, calls, run
 from store.scene import KINDS, Scene, seconds
 
@@ -152,6 +153,28 @@ def test_temporary_objects_do_not_capture_the_functions(scene: Scene) -> None:
     assert run(conn, calls.submit("q", "a.b", 1)).code is None
 
 
+TENANTS = [
+    "",
+    "0",
+    0,
+    "*",
+    "%",
+    None,
+    "null",
+    "acme,other",
+    "Acme",
+    "ACME",
+    " acme",
+    "acme ",
+    "other",
+    ["acme"],
+    {"a": 1},
+    "acme\u200b",
+    "default",
+]
+"""What somebody may write where a tenant stands; none of it is `acme`."""
+
+
 class TestTenants:
     """A login whose row names tenants sees theirs alone; the others' do not exist for it."""
 
@@ -188,6 +211,44 @@ class TestTenants:
         for key in ("k", "unused"):
             verdict = scene.verdict(tenant="other", key=key, payload={"secret": 1})
             assert (verdict.code, verdict.task_id) == (Code.ROLE_NOT_ALLOWED, None)
+
+    @pytest.mark.usefixtures("foreign")
+    @pytest.mark.parametrize("tenants", [["acme"], []], ids=["one", "none"])
+    def test_no_way_of_writing_a_tenant_reaches_another(self, scene: Scene, tenants: list[str]) -> None:
+        """C46: empty, absent, null, a number, lists, patterns, other cases and look-alikes are neither all nor somebody else."""
+        scene.allow(scene.database.login("submitter"), tenants=tenants)
+        conn = scene.actor("submitter")
+        wishes: list[dict[str, Any]] = [{"tenant": text} for text in TENANTS]
+        for wish in [{}, *wishes]:
+            tasks = [{"type": "a.b", "payload": {"tenant": "other"}, "labels": {"tenant": "other"}, "key": "k", **wish}]
+            row = conn.execute(
+                "SELECT task_id, code FROM poolkeeper.submit_many('q', %s::jsonb)", [Json(tasks)]
+            ).fetchone()
+            assert row is not None
+            assert row[0] is None, wish
+            assert row[1] in {"role_not_allowed", "tenant_invalid"}, wish
+        assert scene.value("SELECT count(*) FROM poolkeeper.task") == 1
+        if tenants:
+            assert scene.verdict(tenant="acme", key="k", payload={"secret": 1}).created
+
+    @pytest.mark.usefixtures("foreign")
+    def test_what_concerns_the_whole_queue_is_not_theirs(self, scene: Scene) -> None:
+        """C46: figures would tell of the others, a pause, a policy or a purge would touch them."""
+        scene.ask("operator", calls.set_pool("local/p", max_running=5))
+        scene.ask("operator", calls.record_decision("local/p", {"waiting": 7}))
+        for kind in ("operator", "person", "reader", "submitter"):
+            scene.actor(kind)
+            scene.allow(scene.database.login(kind), tenants=["acme"])
+        for kind in ("reader", "submitter", "person"):
+            assert scene.ask(kind, calls.queues()) == []
+            assert scene.ask(kind, calls.decisions("local/p")) == []
+        assert scene.ask("operator", calls.stats(cluster=None)).queues == []
+        with pytest.raises(NotFound):
+            scene.ask("person", calls.pause("q", True, who="eve"))
+        for kind in ("person", "operator"):
+            with pytest.raises(Forbidden):
+                scene.ask(kind, calls.apply_policy("local", "default", "default", "q", {"paused": True}, who="eve"))
+        assert not scene.value("SELECT paused FROM poolkeeper.queue")
 
     def test_all_but_some(self, scene: Scene) -> None:
         """Q51: tenants.except."""
@@ -234,8 +295,6 @@ class TestQueuesAndPools:
 
     def test_policies_and_pauses_of_foreign_queues_are_refused(self, scene: Scene) -> None:
         """Q51: a person of one team does not pause another's queue."""
-        from poolkeeper.errors import NotFound
-
         scene.queue("secret")
         for kind in ("operator", "person"):
             scene.actor(kind)

@@ -1,7 +1,8 @@
 """A call of the contract as a value: statement, parameters and how to read the rows. It does no I/O.
 
 ``run`` and ``arun`` execute it on a sync or an async connection: one core, two faces, neither a copy of the other.
-On a connection in a transaction of the caller's, the call is part of that transaction.
+On a connection in a transaction of the caller's, the call is part of that transaction. Answers come in binary form: as
+text, moments and durations would be written as the session's DateStyle and IntervalStyle say, which may be anybody's.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,7 +41,7 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
     """Execute on a sync connection; raises the errors of ``poolkeeper.errors``."""
     _check_texts(call)
     with translated():
-        cursor = conn.cursor(row_factory=namedtuple_row)
+        cursor = conn.cursor(binary=True, row_factory=namedtuple_row)
         cursor.execute(call.sql, call.params)
         rows = cursor.fetchall() if cursor.description else []
     return call.read(rows)
@@ -50,7 +51,7 @@ async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     """Execute on an async connection; raises the errors of ``poolkeeper.errors``."""
     _check_texts(call)
     with translated():
-        cursor = conn.cursor(row_factory=namedtuple_row)
+        cursor = conn.cursor(binary=True, row_factory=namedtuple_row)
         await cursor.execute(call.sql, call.params)
         rows = await cursor.fetchall() if cursor.description else []
     return call.read(rows)

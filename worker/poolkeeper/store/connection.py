@@ -83,19 +83,24 @@ def _parameters(dsn: str, name: str, settings: Mapping[str, object]) -> dict[str
 def connect(
     dsn: str, *, autocommit: bool = True, name: str = "poolkeeper", **settings: object
 ) -> psycopg.Connection[Any]:
-    """Open a connection for ``run``; raises Unavailable or Misconfigured."""
+    """Open a connection for ``run``; raises Unavailable or Misconfigured.
+
+    It prepares no statements: behind a pooler in transaction mode they would now and then be another client's (C20).
+    """
     given = _parameters(dsn, name, settings)
     with _connecting(given):
-        return psycopg.connect(make_conninfo(**given), autocommit=autocommit)
+        return psycopg.connect(make_conninfo(**given), autocommit=autocommit, prepare_threshold=None)
 
 
 async def aconnect(
     dsn: str, *, autocommit: bool = True, name: str = "poolkeeper", **settings: object
 ) -> psycopg.AsyncConnection[Any]:
-    """Open a connection for ``arun``; raises Unavailable or Misconfigured."""
+    """Open a connection for ``arun``, as ``connect`` does; raises Unavailable or Misconfigured."""
     given = _parameters(dsn, name, settings)
     with _connecting(given):
-        return await psycopg.AsyncConnection.connect(make_conninfo(**given), autocommit=autocommit)
+        return await psycopg.AsyncConnection.connect(
+            make_conninfo(**given), autocommit=autocommit, prepare_threshold=None
+        )
 
 
 @contextmanager
@@ -174,6 +179,7 @@ def translate(cause: psycopg.Error) -> PoolkeeperError | None:
 
 
 _TLS = "TLS cannot be set up as the DSN says; mend sslmode, sslrootcert or the certificates"
+_POOLER = "a connection pooler is in between; set POOLKEEPER_POOLER=transaction, and POOLKEEPER_DIRECT_DSN past it for wake-ups"
 _PARTS = f"a part of the DSN has a value that cannot be; {EXPECTED}"
 _BY_WORDS: tuple[tuple[str, Code, str], ...] = (  # of libpq and the server, in English; others mean unreachable
     (r"too many connections for|too many clients|connection slots are reserved", Code.CONNECTIONS_EXHAUSTED, _FULL),
@@ -184,6 +190,7 @@ _BY_WORDS: tuple[tuple[str, Code, str], ...] = (  # of libpq and the server, in 
     (r"root certificate|certificate verify failed|does not support SSL|does not match host name", Code.DSN_INVALID, _TLS),
     (r"weak sslmode", Code.DSN_INVALID, _TLS),
     (r"certificate file|private key file", Code.DSN_INVALID, _TLS),
+    (r"unsupported startup parameter", Code.DATABASE_UNREACHABLE, _POOLER),
     (r"invalid \w+ value|invalid integer value|invalid port number|bad value for|could not match", Code.DSN_INVALID, _PARTS),
 )  # fmt: skip
 

@@ -31,6 +31,9 @@ SAY_NEWS = 5.0
 GIVE_UP_HERE = 15.0
 """Seconds after which an answer is waited for no longer."""
 
+PREPARE_FROM = 5
+"""Times that a statement is sent before it is prepared, where the connection is ours alone."""
+
 GIVE_UP_THERE = 12_000
 """Milliseconds after which the server ends a statement: before we give up, so that no turn commits behind our back."""
 
@@ -123,10 +126,10 @@ class Link:
 
     async def _connect(self) -> "psycopg.AsyncConnection[Any]":
         if self._pooled:  # a pooler in transaction mode takes neither options nor, for sure, prepared statements
-            conn = await aconnect(self._dsn(), name=self._name)
-            conn.prepare_threshold = None
-            return conn
-        return await aconnect(self._dsn(), name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
+            return await aconnect(self._dsn(), name=self._name)
+        conn = await aconnect(self._dsn(), name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
+        conn.prepare_threshold = PREPARE_FROM
+        return conn
 
     async def _drop(self, conn: psycopg.AsyncConnection[Any]) -> None:
         if self._conn is conn:

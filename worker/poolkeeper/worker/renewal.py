@@ -22,7 +22,7 @@ from psycopg.sql import SQL, Identifier
 
 from poolkeeper.store import Session, calls, connect, run
 from poolkeeper.store.rows import RenewAnswer
-from poolkeeper.worker.link import Outage, cut, pause
+from poolkeeper.worker.link import PREPARE_FROM, Outage, cut, pause
 
 _log = logging.getLogger("poolkeeper.worker")
 
@@ -103,9 +103,8 @@ class Renewal(threading.Thread):
 
     def _open(self) -> "psycopg.Connection[Any]":
         conn = connect(self._dsn(), name="poolkeeper renewal")
-        if not self._listens:
-            conn.prepare_threshold = None  # behind a pooler in transaction mode
-        else:
+        if self._listens:  # not behind a pooler in transaction mode
+            conn.prepare_threshold = PREPARE_FROM
             conn.add_notify_handler(lambda _notify: self._hint())
             conn.execute(SQL("LISTEN {}").format(Identifier(CHANNEL)))
         return conn

@@ -26,6 +26,14 @@ AS $$
                                 AND NOT coalesce(_tenant = ANY ((_caller).tenants_except), false)))
 $$;
 
+-- Whether the caller may have what concerns a queue as a whole: its figures, its policy, its end. Not who is limited to
+-- tenants, for whom the others' tasks do not exist.
+CREATE OR REPLACE FUNCTION poolkeeper.may_tend_queue(_caller poolkeeper.access, _queue text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT poolkeeper.may_see(_caller, _queue, NULL) AND (_caller).tenants IS NULL AND (_caller).tenants_except IS NULL
+$$;
+
 -- 'namespace/name' of what a caller wrote; no '/' means namespace 'default' (contract 11).
 CREATE OR REPLACE FUNCTION poolkeeper.queue_path(_queue text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -97,24 +97,40 @@ BEGIN
     LOOP
         _digest := poolkeeper.payload_digest(_one.payload);
         BEGIN
-            INSERT INTO poolkeeper.task_key (tenant, queue_id, key, task_id, digest, created_at)
-            VALUES (_one.tenant, _queue_id, _one.key, _one.id, _digest, _now)
-            ON CONFLICT DO NOTHING;
-            IF NOT FOUND THEN
-                SELECT k.* INTO STRICT _found FROM poolkeeper.task_key AS k
+            LOOP
+                INSERT INTO poolkeeper.task_key (tenant, queue_id, key, task_id, digest, created_at)
+                VALUES (_one.tenant, _queue_id, _one.key, _one.id, _digest, _now)
+                ON CONFLICT DO NOTHING;
+                EXIT WHEN FOUND;
+                SELECT k.* INTO _found FROM poolkeeper.task_key AS k
                 WHERE k.tenant = _one.tenant AND k.queue_id = _queue_id AND k.key = _one.key;
+                CONTINUE WHEN NOT FOUND;  -- its holder was removed between the two: the key is free
                 IF _found.digest = _digest THEN
                     _rows[_one.ordinal].existing := _found.task_id;
                 ELSE
                     _rows[_one.ordinal].code := 'key_conflict';
                 END IF;
-            END IF;
+                EXIT;
+            END LOOP;
         EXCEPTION WHEN lock_not_available THEN
             _rows[_one.ordinal].code := 'key_in_flight';
         END;
     END LOOP;
     PERFORM set_config('lock_timeout', _wait, true);
     RETURN _rows;
+END $$;
+
+-- A moment as ISO 8601 with its zone; raises data_exception for any other form. Without a zone it would be another moment in
+-- each session's own, and other forms follow the session's DateStyle.
+CREATE OR REPLACE FUNCTION poolkeeper.moment(_text text) RETURNS timestamptz
+LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
+AS $$
+BEGIN
+    IF _text !~* '^\d{4}-\d{2}-\d{2}[t ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)? ?(z|[+-]\d{2}(:?\d{2}(:?\d{2})?)?)$' THEN
+        RAISE invalid_datetime_format USING MESSAGE = 'no moment with its time zone: ' || left(_text, 80),
+            HINT = 'write it as 2030-01-31T08:00:00+01:00 or 2030-01-31T07:00:00Z';
+    END IF;
+    RETURN _text::timestamptz;
 END $$;
 
 -- The tasks as rows, each with its refusal. Raises data_exception where a wish is no number or no time at all.
@@ -137,7 +153,7 @@ BEGIN
                    coalesce(e.t -> 'payload', 'null') AS payload, nullif(e.t -> 'labels', 'null') AS labels,
                    e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key
             FROM jsonb_array_elements(_tasks) WITH ORDINALITY AS e (t, ordinality)
-            CROSS JOIN LATERAL (SELECT coalesce((e.t ->> 'run_at')::timestamptz, _now)
+            CROSS JOIN LATERAL (SELECT coalesce(poolkeeper.moment(e.t ->> 'run_at'), _now)
                                      + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
         ) AS c ORDER BY c.ordinal);
 END $$;
@@ -164,8 +180,8 @@ BEGIN
     RETURN _rows;
 END $$;
 
--- _tasks: array of {type, payload, tenant, key, priority, run_at, delay (s), max_age (s), max_deliveries, labels,
--- traceparent}; a verdict for each, in its order.
+-- _tasks: array of {type, payload, tenant, key, priority, run_at (ISO 8601 with its zone), delay (s), max_age (s),
+-- max_deliveries, labels, traceparent}; a verdict for each, in its order.
 CREATE OR REPLACE FUNCTION poolkeeper.submit_many(_queue text, _tasks jsonb, _notify boolean DEFAULT true)
 RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_after interval, "limit" bigint, current bigint,
                state text, result jsonb)

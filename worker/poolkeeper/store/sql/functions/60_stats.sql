@@ -82,7 +82,7 @@ DECLARE
 BEGIN
     RETURN QUERY
         SELECT 'queue', poolkeeper.queue_stats(q, _now) FROM poolkeeper.queue AS q
-        WHERE (_cluster IS NULL OR q.cluster = _cluster) AND poolkeeper.may_see(_me, q.namespace || '/' || q.name, NULL)
+        WHERE (_cluster IS NULL OR q.cluster = _cluster) AND poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name)
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
         UNION ALL
@@ -98,5 +98,5 @@ SET jit = off
 AS $$
     SELECT poolkeeper.queue_stats(q, n.now) FROM (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who OFFSET 0) AS n
     CROSS JOIN poolkeeper.queue AS q
-    WHERE poolkeeper.may_see(n.who, q.namespace || '/' || q.name, NULL) ORDER BY q.namespace, q.name
+    WHERE poolkeeper.may_tend_queue(n.who, q.namespace || '/' || q.name) ORDER BY q.namespace, q.name
 $$;

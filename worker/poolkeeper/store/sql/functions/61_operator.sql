@@ -102,6 +102,7 @@ SET jit = off
 AS $$
     SELECT d.at, d.decision FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
     JOIN poolkeeper.pool AS p ON p.name = _pool AND ((me.who).pool IS NULL OR (me.who).pool = p.name)
+         AND (me.who).tenants IS NULL AND (me.who).tenants_except IS NULL  -- the reasons tell how much others have waiting
     JOIN poolkeeper.decision AS d ON d.pool_id = p.id
     ORDER BY d.no DESC LIMIT least(greatest(_most, 1), 1000)
 $$;
@@ -113,7 +114,7 @@ AS $$
 DECLARE
     _me poolkeeper.access := poolkeeper.caller();
 BEGIN
-    RETURN EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = _queue_id AND poolkeeper.may_see(_me, q.namespace || '/' || q.name, NULL));
+    RETURN EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = _queue_id AND poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name));
 END $$;
 
 -- The dead letters of a queue that were not announced yet, as one numbered batch (O24). The same batch is answered
