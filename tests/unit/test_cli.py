@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,16 @@ def test_an_unreachable_database_exits_with_5(capsys: pytest.CaptureFixture[str]
     said = capsys.readouterr().err
     assert said.startswith("error: database_unreachable: ")
     assert "hunter2" not in said
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Contract 2: the Kubernetes client's own warning does not stand before it."""
+    assert run(["pool", "explain", "mail", "--kubeconfig", str(tmp_path / "nowhere")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        f"error: setting_invalid: kubeconfig {tmp_path}/nowhere cannot be used: there is no such file"
+    )
+    assert said.count("\n") == 1
 
 
 def test_submitting_imports_neither_worker_loop_nor_operator() -> None:

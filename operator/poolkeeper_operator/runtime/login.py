@@ -21,6 +21,8 @@ async def load(kubeconfig: str | None) -> Configuration:
     settings = Configuration()
     settings.retries = 0  # the work queue retries, with back-off
     default = _home_config()
+    if found and not _exists(found):
+        raise _unusable(found, "there is no such file")
     try:
         if found:
             await kube_config.load_kube_config(found, client_configuration=settings, persist_config=False)
@@ -51,6 +53,10 @@ def _unusable(path: object, why: str) -> Misconfigured:
         f"kubeconfig {path or 'of the pod'} cannot be used: {' '.join(why.split())[:300]}; correct it or name another"
     )
     return Misconfigured(Code.SETTING_INVALID, text)
+
+
+def _exists(paths: str) -> bool:
+    return any(Path(path).expanduser().exists() for path in paths.split(os.pathsep))
 
 
 def _home_config() -> Path | None:
