@@ -1,6 +1,7 @@
 """The application that the workers of these tests run; handlers tell what they do by lines in the file of NOTES."""
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -216,3 +217,84 @@ def last_words_thread(say: bool, ctx: Context) -> Any:
 
 
 app.task("t.last_words_process", isolation="process")(last_words)
+
+
+@app.task("t.sleeps")
+async def sleeps(seconds: float, ctx: Context) -> None:
+    """Waits as handlers should."""
+    note(ctx, "in")
+    await asyncio.sleep(seconds)
+    note(ctx, "out")
+
+
+@app.task("t.burns")
+async def burns(seconds: float, ctx: Context) -> None:
+    """Computes on the event loop, as handlers should not."""
+    note(ctx, "in")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+    note(ctx, "out")
+
+
+@app.task("t.stops_all")
+async def stops_all(seconds: float, ctx: Context) -> None:
+    """Keeps every thread of its process from running, as native code can that does not give the interpreter lock back."""
+    note(ctx, "in")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    note(ctx, "out")
+
+
+app.task("t.stops_all_process", isolation="process")(stops_all)
+
+
+@app.task("t.walks")
+async def walks(payload: tuple[int, float], ctx: Context) -> int:
+    """Does numbered steps of some seconds each, with a checkpoint after each."""
+    until, seconds = payload
+    for step in range(ctx.checkpoint or 0, until):
+        note(ctx, "step", step=step)
+        await asyncio.sleep(seconds)
+        await ctx.save_checkpoint(step + 1)
+    return until
+
+
+@app.task("t.deaf")
+async def deaf(name: str, ctx: Context) -> None:
+    """Waits for a file, and takes no notice of being cancelled."""
+    note(ctx, "in")
+    while not released(name):
+        try:
+            await asyncio.sleep(0.02)
+        except asyncio.CancelledError:
+            note(ctx, "cancelled")
+
+
+@app.task("t.until")
+async def until(name: str, ctx: Context) -> None:
+    """Fails until a file is there; has made one step before."""
+    if ctx.checkpoint is None:
+        note(ctx, "step")
+        await ctx.save_checkpoint(1)
+    note(ctx, "in")
+    if not released(name):
+        raise RuntimeError("not yet")
+
+
+@app.task("t.busy")
+async def busy(name: str, ctx: Context) -> None:
+    """Is told by its provider to come later, every other time."""
+    note(ctx, "in")
+    await asyncio.sleep(0.05)
+    note(ctx, "out")
+    if ctx.delivery % 2 and not released(name):
+        raise Snooze(0.3)
+
+
+@app.task("t.hangs_once")
+async def hangs_once(payload: Any, ctx: Context) -> Any:
+    """Does not end in its first delivery."""
+    note(ctx, "in")
+    if ctx.delivery == 1:
+        await asyncio.Event().wait()
+    return payload

@@ -1,11 +1,13 @@
 """Contract 4, Q15, F11: which connections a worker has, and that a rotated secret reaches them."""
 
+import socket
 from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from fixtures.workers import Stage, eventually
+from poolkeeper import Client
 
 
 def _names(stage: Stage) -> list[str]:
@@ -53,6 +55,44 @@ def test_behind_a_transaction_pooler_it_polls_and_listens_on_the_direct_way_if_t
     stage.worker({"POOLKEEPER_POOLER": "transaction", "POOLKEEPER_DIRECT_DSN": direct}).ready()
     eventually(lambda: _names(stage) == ["direct", "poolkeeper worker"], "renewals go the direct way")
     stage.ends(stage.submit("t.count"))
+
+
+def test_nothing_that_may_go_through_a_pooler_prepares_statements(stage: Stage) -> None:
+    """C20: a pooler in transaction mode mixes sessions: clients, commands, and a worker that is told of it prepare nothing."""
+    with Client(dsn=stage.dsn) as client:
+        for n in range(20):
+            client.submit("default/q", "t.count", n)
+        assert client._own is not None
+        assert client._own.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+
+
+def test_a_pooler_that_refuses_what_a_worker_asks_for_is_named_with_the_remedy(stage: Stage) -> None:
+    """C20: as pgbouncer words it; the worker says what to set instead of where the database might be."""
+    words = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
+    refusal = b"E" + (len(words) + 4).to_bytes(4, "big") + words
+    with socket.create_server(("127.0.0.1", 0)) as pooler:
+        port = pooler.getsockname()[1]
+        worker = stage.worker(
+            {"POOLKEEPER_DSN": f"host=127.0.0.1 port={port} user=x dbname=x sslmode=disable gssencmode=disable"}
+        )
+        eventually(
+            lambda: _answer(pooler, refusal) and "POOLKEEPER_POOLER=transaction" in worker.log,
+            "the worker says what to set",
+        )
+        assert "unsupported startup parameter: options" in worker.log
+
+
+def _answer(server: socket.socket, text: bytes) -> bool:
+    """Answer one caller, if there is one."""
+    server.settimeout(0.1)
+    try:
+        caller, _ = server.accept()
+    except TimeoutError:
+        return True
+    with caller:
+        caller.recv(4096)
+        caller.sendall(text)
+    return True
 
 
 def _end_connections(stage: Stage) -> None:
