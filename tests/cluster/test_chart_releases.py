@@ -163,8 +163,12 @@ def test_no_worker_notices_what_becomes_of_the_release(
 
     helm("uninstall", "poolkeeper", "--wait", timeout=150)
     stage.kubectl("wait", "pod", "-l", "app.kubernetes.io/component=operator", "--for=delete", "--timeout=60s")
-    left = {name for name in inventory(stage.kubectl) - before if "hello" not in name}
-    assert left <= {"lease.coordination.k8s.io/poolkeeper-operator"}, "as docs/how-to/uninstall.md says"
+    left = {name for name in inventory(stage.kubectl) - before if "hello" not in name}  # the pool's
+    definitions = {
+        name for name in inventory(stage.kubectl) if name.endswith(".poolkeeper.dev") and "customres" in name
+    }
+    assert len(definitions) == 4
+    assert left - definitions == {"lease.coordination.k8s.io/poolkeeper-operator"}, "as docs/how-to/uninstall.md says"
     works(stage)
 
     install(stage.namespace, *settings[:2])
