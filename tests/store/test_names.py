@@ -82,6 +82,20 @@ def test_a_wish_that_makes_no_sense_is_refused_by_its_code(scene: Scene) -> None
     assert scene.ask("operator", calls.stats(cluster=None)).queues
 
 
+def test_no_setting_of_the_session_loosens_the_grammar_of_names(scene: Scene) -> None:
+    """C54: with backslashes read as escapes, patterns would be others: a type could hold anything, a tenant hide itself."""
+    conn = scene.connect("submitter")
+    conn.execute("SET standard_conforming_strings = off")
+    query = "SELECT code FROM poolkeeper.submit('q', %s, '1', %s::jsonb)"
+    for type_, tenant, code in [
+        ("a!b", "acme", "type_invalid"),
+        ("a.b", "ac\u200bme", "tenant_invalid"),
+        ("a.b", "ac\nme", "tenant_invalid"),
+        ("a.b", "u200B-F", None),
+    ]:
+        assert conn.execute(query, [type_, Json({"tenant": tenant})]).fetchone() == (code,), (type_, tenant)
+
+
 def test_a_refused_wish_leaves_the_callers_transaction_usable(scene: Scene) -> None:
     """Q4, Q7: what was done before it in that transaction stands."""
     conn = scene.connect("submitter", autocommit=False)

@@ -17,6 +17,7 @@ from store.scene import Scene
 ODD = {
     "TimeZone": ["Pacific/Kiritimati", "Pacific/Pago_Pago", "Asia/Kathmandu", "Europe/Berlin"],
     "DateStyle": ["German, DMY", "SQL, MDY", "Postgres, DMY"],
+    "standard_conforming_strings": ["off"],
     "IntervalStyle": ["iso_8601", "sql_standard", "postgres_verbose"],
 }
 """Settings that a role or database may bring along."""

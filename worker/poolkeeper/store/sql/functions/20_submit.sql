@@ -25,12 +25,13 @@ AS $$
 $$;
 
 -- Tenants and keys (contract 10): 1 to 200 characters, compared as bytes, none of which breaks a line, hides itself or turns
--- the direction of the text around it: no log, table or metric can be forged by a name.
+-- the direction of the text around it: no log, table or metric can be forged by a name. Patterns are E'' literals throughout:
+-- others would be read anew by a session that switches standard_conforming_strings off.
 CREATE OR REPLACE FUNCTION poolkeeper.printable(_text text) RETURNS boolean
 LANGUAGE sql IMMUTABLE
 AS $$
     SELECT length(_text) BETWEEN 1 AND 200
-       AND _text !~ '[\u0001-\u001F\u007F-\u009F\u00AD\u061C\u180E\u200B-\u200F\u2028-\u202E\u2060-\u206F\uFEFF\uFFF9-\uFFFF\U000E0000-\U000E007F]'
+       AND _text !~ E'[\\u0001-\\u001F\\u007F-\\u009F\\u00AD\\u061C\\u180E\\u200B-\\u200F\\u2028-\\u202E\\u2060-\\u206F\\uFEFF\\uFFF9-\\uFFFF\\U000E0000-\\U000E007F]'
 $$;
 
 -- What is wrong with how a task is named and what is wished for it, or NULL. Labels go to the worker with each claim, so
@@ -41,7 +42,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.misnamed(
 LANGUAGE sql STABLE
 AS $$
     SELECT CASE
-        WHEN NOT coalesce(_type ~ '^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$' AND length(_type) <= 100, false) THEN 'type_invalid'
+        WHEN NOT coalesce(_type ~ E'^[a-z][a-z0-9_]*(\\.[a-z0-9_]+)*$' AND length(_type) <= 100, false) THEN 'type_invalid'
         WHEN _tenant <> 'default' AND NOT poolkeeper.printable(_tenant) THEN 'tenant_invalid'
         WHEN _key IS NOT NULL AND NOT poolkeeper.printable(_key) THEN 'key_invalid'
         WHEN _labels IS NOT NULL AND (jsonb_typeof(_labels) <> 'object' OR octet_length(_labels::text) > 4096
@@ -126,7 +127,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.moment(_text text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE
 AS $$
 BEGIN
-    IF _text !~* '^\d{4}-\d{2}-\d{2}[t ]\d{2}:\d{2}(:\d{2}([.,]\d+)?)? ?(z|[+-]\d{2}(:?\d{2}(:?\d{2})?)?)$' THEN
+    IF _text !~* E'^\\d{4}-\\d{2}-\\d{2}[t ]\\d{2}:\\d{2}(:\\d{2}([.,]\\d+)?)? ?(z|[+-]\\d{2}(:?\\d{2}(:?\\d{2})?)?)$' THEN
         RAISE invalid_datetime_format USING MESSAGE = 'no moment with its time zone: ' || left(_text, 80),
             HINT = 'write it as 2030-01-31T08:00:00+01:00 or 2030-01-31T07:00:00Z';
     END IF;
