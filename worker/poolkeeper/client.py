@@ -204,7 +204,7 @@ _TEXTS = {
 """Wishes that are texts, and the code of one that is none for Postgres; what is in them else is for the store to judge."""
 
 REMEDIES = {
-    Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue or by poolkeeper queue apply",
+    Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue, which must be Ready, or by poolkeeper queue apply",
     Code.QUEUE_PAUSED: "resume it, or submit again later",
     Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
     Code.PAYLOAD_INVALID: "nest less deeply and send large numbers as text",
