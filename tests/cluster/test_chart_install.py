@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.test_chart_values import ODD
 from fixtures.images import Images
 from fixtures.stage import until
 from lab.handle import Cluster
@@ -89,3 +90,14 @@ def test_the_operator_s_own_rights_are_the_roles_and_no_more(release: Kubectl) -
     assert not may("get", "secret/any", "--namespace=default")
     assert not may("delete", "deployments.apps")
     assert not may("create", "rolebindings.rbac.authorization.k8s.io")
+
+
+def test_values_that_look_like_something_else_make_objects_that_the_api_server_takes(
+    release: Kubectl, tmp_path: Path
+) -> None:
+    """C60: rendered with texts such as no, 0777 and 123e4 wherever one may stand, and tried on the server."""
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps({**ODD, "watchNamespaces": [release.namespace]}))
+    rendered = Helm(release.kubeconfig, release.namespace)("template", "123e4", CHART, "--values", values)
+    tried = release("apply", "--dry-run=server", "-f", "-", stdin=rendered)
+    assert "deployment.apps/0777 created (server dry run)" in tried

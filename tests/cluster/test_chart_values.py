@@ -187,30 +187,38 @@ def test_a_tag_stays_the_text_that_was_written(tmp_path: Path, flag: str, tag: s
 TEXTS = {"a": "no", "b": "on", "c": "0777", "d": "1.10", "e": "1000000", "f": "123e4", "g": "null", "h": "", "i": "n"}
 
 
+FOREVER = {"operator": "Exists", "effect": "NoExecute"}
+ODD: Object = {
+    "fullnameOverride": "0777",
+    "image": {"repository": "123", "tag": "1.10"},
+    "imagePullSecrets": ["on", "123e4"],
+    "watchNamespaces": ["no", "123"],
+    "crds": {"install": False},
+    "policies": {"install": False},
+    "serviceAccount": {"annotations": TEXTS},
+    "podLabels": TEXTS,
+    "podAnnotations": {**TEXTS, "p": "{{ .Release.Name }}", "q": "- x: [y", "r": "two\nlines: 'x'"},
+    "nodeSelector": TEXTS,
+    "tolerations": [
+        {"key": "no", "tolerationSeconds": 1000000, **FOREVER},
+        {"key": "b", "tolerationSeconds": 16777217, **FOREVER},
+    ],
+    "resources": {"requests": {"cpu": 1000000, "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}},
+    "priorityClassName": "no",
+}
+"""Texts that YAML takes for something else, wherever one may stand; test_chart_install.py tries them on an API server."""
+
+
 def test_texts_stay_texts_and_numbers_numbers(tmp_path: Path) -> None:
     """C60: whatever YAML would make of them unquoted; templates within values are texts, too."""
-    tolerations = [{"key": "no", "tolerationSeconds": 1000000}, {"key": "b", "tolerationSeconds": 16777217}]
-    values = {
-        "fullnameOverride": "0777",
-        "image": {"repository": "123", "tag": "1.10"},
-        "imagePullSecrets": ["on", "123e4"],
-        "watchNamespaces": ["no", "123"],
-        "serviceAccount": {"annotations": TEXTS},
-        "podLabels": TEXTS,
-        "podAnnotations": {**TEXTS, "p": "{{ .Release.Name }}", "q": "- x: [y", "r": "two\nlines: 'x'"},
-        "nodeSelector": TEXTS,
-        "tolerations": tolerations,
-        "resources": {"requests": {"cpu": 1000000, "memory": "1.5Gi"}},
-        "priorityClassName": "no",
-    }
-    made = objects_in(render(tmp_path, values, "-n", "1000000", release="123e4"))
+    made = objects_in(render(tmp_path, ODD, "-n", "1000000", release="123e4"))
     (deployment,) = of_kind("Deployment", made)
     template = deployment["spec"]["template"]
     pod = template["spec"]
-    assert template["metadata"]["annotations"] == values["podAnnotations"]
+    assert template["metadata"]["annotations"] == ODD["podAnnotations"]
     assert TEXTS.items() <= template["metadata"]["labels"].items()
     assert of_kind("ServiceAccount", made)[0]["metadata"]["annotations"] == TEXTS
-    assert (pod["nodeSelector"], pod["tolerations"], pod["priorityClassName"]) == (TEXTS, tolerations, "no")
+    assert (pod["nodeSelector"], pod["tolerations"], pod["priorityClassName"]) == (TEXTS, ODD["tolerations"], "no")
     assert pod["imagePullSecrets"] == [{"name": "on"}, {"name": "123e4"}]
     found = container(made)
     assert found["args"] == ["--namespace=no", "--namespace=123"]
