@@ -9,8 +9,8 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 LAB := PYTHONPATH=tools $(PY) -m lab
 PYTEST := $(PY) -m pytest
-# Most tests wait for something, so three processes share a run: see tests/fixtures/cluster.py.
-TOGETHER := -n 3 --dist loadgroup --no-loadscope-reorder
+# Most tests wait for something, so three processes share a run: see tests/fixtures/shares.py.
+TOGETHER := -n 3 --dist loadscope --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
 DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py
 ARGS ?=
