@@ -15,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from fixtures.layers import cannot_run
+from fixtures.stage import until
 from lab import build
 from lab.cluster import why_no_node
-from lab.state import marked, place
+from lab.errors import LabError
+from lab.state import State, marked, place
+from lab.teardown import take_down, take_down_orphans
 
 TOOLS = Path(__file__).parents[2] / "tools"
 
@@ -145,6 +148,21 @@ def test_what_a_killed_up_left_is_taken_down_by_the_next(lab: Place) -> None:
     lab.run("up", "--node")
     lab.run("down")
     assert lab.what_is_there() == before, f"after kills at {moments}"
+
+
+def test_what_a_killed_up_left_stays_for_somebody_of_its_network_namespace(lab: Place) -> None:
+    """From elsewhere its bridge and rules cannot be reached, and would be forgotten."""
+    before = lab.what_is_there()
+    with lab.lab("up", "--node") as started:
+        until(lambda: lab.what_is_there()["network"] != before["network"], timeout=60, what="a bridge is there")
+        started.kill()
+        started.communicate(timeout=60)
+    take_down_orphans(print)
+    assert lab.state.root.exists()
+    with pytest.raises(LabError, match=f"nsenter --net --target {lab.holder}"):
+        take_down(State(lab.state.root))
+    lab.run("down")
+    assert lab.what_is_there() == before
 
 
 @pytest.mark.deep

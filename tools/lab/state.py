@@ -188,6 +188,16 @@ def marked(root: Path) -> list[Process]:
     return [process for process in found if process.started]
 
 
+def another_in(netns: str, root: Path) -> int | None:
+    """A process in a network namespace that is not part of the cluster of this state folder; None: with the cluster it ends."""
+    mine = {process.pid for process in marked(root)}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(folder.name) not in mine and str((folder / "ns/net").readlink()) == netns:
+                return int(folder.name)
+    return None
+
+
 def _read(record: Path) -> Facts:
     try:
         return Facts.model_validate_json(record.read_text())

@@ -19,7 +19,12 @@ _PATIENCE = 900.0
 
 
 def take_down(found: State) -> None:
-    """Take down whatever there is of a cluster."""
+    """Take down whatever there is of a cluster; an error where its bridge and rules are out of reach, and would stay."""
+    if (inside := _out_of_reach(found)) is not None:
+        raise LabError(
+            f"the cluster of {found.root} is in another network namespace, that of process {inside}; take it down there: "
+            f"nsenter --net --target {inside} python -m lab down"
+        )
     for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
         found.stop(name, grace=0.0)  # nothing in etcd is worth keeping
     if found.facts.network is not None:
@@ -33,15 +38,22 @@ def take_down(found: State) -> None:
 
 
 def take_down_orphans(say: cache.Say) -> None:
-    """Take down clusters whose owner was killed before it could."""
+    """Take down clusters whose owner was killed before it could; those of other network namespaces only when nobody is there."""
     for found in state.all_states():
         owner = found.facts.owner
-        if owner is not None and not owner.alive():
+        if owner is not None and not owner.alive() and _out_of_reach(found) is None:
             with cache.lock(lock_of(found), f"taking down {found.root}", say):
                 again = State(found.root)  # somebody else may have done it meanwhile
                 if again.facts.owner == owner:
                     say(f"taking down what process {owner.pid} left in {found.root}")
                     take_down(again)
+
+
+def _out_of_reach(found: State) -> int | None:
+    """A process of the other network namespace in which this cluster's bridge and rules will stay when the cluster has gone."""
+    if found.facts.network is None or found.has_node_here:
+        return None
+    return state.another_in(found.facts.netns, found.root)
 
 
 def lock_of(found: State) -> Path:
