@@ -138,14 +138,14 @@ def test_many_processes_that_claim_at_once_keep_to_the_limit(
     stage: Stage, processes: int, tasks: int, finished: int
 ) -> None:
     """C16: queue limit 3, a pool of 2, short tasks of mixed priority, higher ones arriving all the time; the work gets done."""
-    stage.apply(concurrency={"max": 3})
+    stage.apply(concurrency={"max": 3}, visibility_timeout="30s")  # on a busy machine no starved worker loses a lease
     for pool in ("default/pool", "default/other"):
         stage.ask(calls.set_pool(pool, max_running=2))
     if finished:
         with psycopg.connect(stage.dsn) as conn:
             conn.execute(
-                "INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, ready_at, claimed_at, started_at, ended_at, outcome, next_state, token_hash, state_version)"
-                " SELECT poolkeeper.new_id(), 1, 1, now(), now(), now(), now(), 'succeeded', 'succeeded', sha256(n::text::bytea), 3 FROM generate_series(1, %s) AS n",
+                "INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at, outcome, next_state, token_hash, state_version)"
+                " SELECT poolkeeper.new_id(), 1, 1, 1, poolkeeper.new_id(), now(), now(), now(), now(), 'succeeded', 'succeeded', sha256(n::text::bytea), 3 FROM generate_series(1, %s) AS n",
                 [finished],
             )
             conn.execute("ANALYZE")
