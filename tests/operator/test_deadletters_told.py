@@ -94,7 +94,7 @@ def test_what_died_while_no_operator_was_there_is_announced_and_idle_restarts_an
     asked = proxy.count(**EVENTS)
     for _ in range(3):
         idle = start()
-        until(lambda: idle.metric("poolkeeper_queue_dead_letters", queue="mail") == 6, timeout=60)  # noqa: B023 - at once
+        until(lambda: idle.metric("poolkeeper_queue_dead_letters", queue="mail") == 6, timeout=60)
         idle.stop()
     assert told(stage, "mail") == [1, 5]
     assert proxy.count(**EVENTS) == asked
@@ -166,7 +166,7 @@ def test_each_error_text_makes_one_readable_event(stage, operator):
     for name, error in ERRORS.items():
         kill_tasks(stage, name, 1, error=error)
     for name, error in ERRORS.items():
-        (event,) = until(lambda: about(stage, name), timeout=60)  # noqa: B023 - at once
+        (event,) = until(lambda: about(stage, name), timeout=60)
         (letter,) = stage.run(_letters(stage, name))
         message = event["message"]
         assert message.startswith(f"task {letter.task_id}: permanent_error; 1 dead letter: demo.echo 1")

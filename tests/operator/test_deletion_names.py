@@ -23,9 +23,9 @@ def test_names_that_coincide_when_joined_stay_apart(stage, start_operator, kubec
         for count, (at, name) in enumerate(places, 1):
             at.submit(name, count, key=None)
         for count, (at, name) in enumerate(places, 1):
-            until(lambda: at.replicas(name) == count, timeout=60, what=f"{at.namespace}/{name} has {count} pods")  # noqa: B023
+            until(lambda: at.replicas(name) == count, timeout=60, what=f"{at.namespace}/{name} has {count} pods")
             where = {"namespace": at.namespace, "queue": name}
-            until(lambda: operator.metric("poolkeeper_queue_runnable_tasks", **where) == count)  # noqa: B023
+            until(lambda: operator.metric("poolkeeper_queue_runnable_tasks", **where) == count)
             assert remains(at, name)["ready"] == count
             (owner,) = at.get("deployment", name)["metadata"]["ownerReferences"]
             assert owner["uid"] == at.get("workerpool", name)["metadata"]["uid"]
@@ -39,7 +39,7 @@ def test_names_that_coincide_when_joined_stay_apart(stage, start_operator, kubec
         for count, (at, name) in enumerate(places, 1):
             kill_tasks(at, name, 10 * count)
         for count, (at, name) in enumerate(places, 1):
-            until(lambda: sum(told(at, name)) == 10 * count, timeout=60)  # noqa: B023
+            until(lambda: sum(told(at, name)) == 10 * count, timeout=60)
             assert {event["metadata"]["namespace"] for event in about(at, name)} == {at.namespace}
         kept = {(at.namespace, name): remains(at, name) for at, name in places[1:]}
         here.apply(here.queue("default", deletionPolicy="Purge"))
