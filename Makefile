@@ -2,15 +2,15 @@
 # Works from a path with a space: everything is named relative to this folder.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check bench images wheels clean setup
+.PHONY: help demo test test-wide test-long check bench images wheels clean setup
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
 PY := .venv/bin/python
 LAB := PYTHONPATH=tools $(PY) -m lab
 PYTEST := $(PY) -m pytest
-# Most tests wait for something, so three processes share a run: see tests/fixtures/shares.py.
-TOGETHER := -n 3 --dist loadscope --no-loadscope-reorder
+# Most tests wait for something, so two processes share a run: see tests/fixtures/shares.py.
+TOGETHER := -n 2 --dist loadscope --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
 DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py
 ARGS ?=
@@ -25,10 +25,14 @@ demo: setup ## watch the main job on a real cluster: 2 minutes, once the tools a
 test: setup ## every layer's tests: up to 10 minutes, once the tools are built; ARGS="-k word" goes to pytest
 	@echo "poolkeeper: the tests of every layer, up to 10 minutes (about 15 more at first, for building the tools)" >&2
 	@$(LAB) tools
-	@$(PYTEST) -m "not deep" $(TOGETHER) $(ARGS)
+	@$(PYTEST) -m "not (wide or deep)" $(TOGETHER) $(ARGS)
 
-test-long: setup ## the deep runs as well: about an hour
-	@echo "poolkeeper: the tests of every layer with the deep runs, about an hour" >&2
+test-wide: setup ## what those ten minutes have no room for: every kind of fault; about ten more
+	@$(LAB) tools
+	@$(PYTEST) -m "wide and not deep" $(TOGETHER) $(ARGS)
+
+test-long: setup ## all of it, with the deep runs: about two hours
+	@echo "poolkeeper: the tests of every layer with the deep runs, about two hours" >&2
 	@$(LAB) tools
 	@$(PYTEST) $(ARGS)
 

@@ -17,6 +17,8 @@ from lab.errors import LabError
 from lab.kubectl import Helm, Kubectl
 from poolkeeper.store import calls
 
+pytestmark = pytest.mark.wide
+
 NEWER = ("fullnameOverride", "policies", "replicaCount", "rbac.clusterRole")
 """Values that an earlier chart did not have."""
 LEADER = "lease/poolkeeper-operator"

@@ -133,6 +133,7 @@ def _replaced(stage: Stage, old: set[str]) -> bool:
     return len(now) == 2 and not now & old
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 def test_what_does_not_fit_into_the_grace_goes_on_from_its_checkpoint_and_the_grace_grows(
     work: Stage, model: Calls, stepper: str, watch: Exits
@@ -172,6 +173,7 @@ def test_what_does_not_fit_into_the_grace_goes_on_from_its_checkpoint_and_the_gr
     assert set(watch.codes().values()) == {0}
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(240)
 def test_a_pod_that_is_given_less_grace_than_its_template_says_hands_back_in_time(
     work: Stage, model: Calls, stepper: str, watch: Exits

@@ -8,6 +8,8 @@ from fixtures.calls import Calls
 from fixtures.stage import Operator, Stage, until
 from poolkeeper.store import calls
 
+pytestmark = pytest.mark.wide
+
 QUOTA = 5
 
 

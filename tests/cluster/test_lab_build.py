@@ -70,6 +70,7 @@ def test_an_interrupted_build_goes_on_and_only_the_programs_stay(tiny: Tiny) -> 
     assert tiny.finish(tiny.start()) == (folder, "")  # the second time nothing is said and nothing built
 
 
+@pytest.mark.wide
 def test_two_builds_at_once_do_the_work_once(tiny: Tiny) -> None:
     both = [tiny.start(), tiny.start()]
     ended = [tiny.finish(started) for started in both]

@@ -14,6 +14,8 @@ from fixtures.layers import cannot_run
 from lab import cluster
 from lab.packages import find
 
+pytestmark = pytest.mark.wide
+
 log = logging.getLogger(__name__)
 LOOKS_WHEN_LOST = (
     "kubectl --namespace team-a get databases,taskqueues,workerpools -o yaml",

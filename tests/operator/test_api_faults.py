@@ -86,6 +86,7 @@ BREAKS = [
 ]
 
 
+@pytest.mark.wide
 def test_refusals_pass_without_a_trace(stage, faulty, proxy):
     """Internal errors, overload, conflicts, lost rights and identity: gone when they are gone."""
     for name, does in REFUSALS.items():

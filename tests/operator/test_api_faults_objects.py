@@ -11,6 +11,8 @@ from fixtures import apifaults as af
 from fixtures.faulty import grows, strikes
 from fixtures.stage import until
 
+pytestmark = pytest.mark.wide
+
 BUSY = 5.0  # seconds in which requests are counted
 FEW = 15  # writes of one object in that time, with ticks and work each second
 STICKY = [

@@ -138,6 +138,7 @@ def livez(operator):
             return error.code, error.read().decode()
 
 
+@pytest.mark.wide
 def test_a_watch_that_fell_silent_is_not_alive(stage, hasty, proxy):
     """Open and nothing sent, bookmarks included: /livez names it, and is good again when it speaks (O30)."""
     until(lambda: proxy.watching("pods"), timeout=60)
@@ -149,6 +150,7 @@ def test_a_watch_that_fell_silent_is_not_alive(stage, hasty, proxy):
     until(lambda: livez(hasty)[0] == 200, timeout=60)
 
 
+@pytest.mark.wide
 def test_a_watcher_that_ends_takes_the_process_along(stage, faulty, proxy):
     """What is no event ends kopf's watcher; the process does not live on without it, and its exit code says so (O30)."""
     with proxy.fault(af.Garbled(), verb="watch", resource="workerpools"):

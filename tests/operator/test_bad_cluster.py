@@ -17,6 +17,8 @@ from fixtures.stage import CRDS, until
 from lab.errors import LabError
 from poolkeeper.cli import run
 
+pytestmark = pytest.mark.wide
+
 
 def poolkeeper(*argv, timeout=60):
     command = [sys.executable, "-m", "poolkeeper", *map(str, argv)]

@@ -9,6 +9,8 @@ from fixtures import apifaults as af
 from fixtures.letters import about, kill_tasks, told
 from fixtures.stage import until
 
+pytestmark = pytest.mark.wide
+
 EVENTS = {"verb": "create", "resource": "events"}
 
 

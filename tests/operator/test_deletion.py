@@ -82,6 +82,7 @@ def test_purge_waits_for_the_operator(stage, start_operator):
     assert (remains(stage, "mail"), strays(stage)) == ({}, 0)
 
 
+@pytest.mark.wide
 def test_killed_in_the_middle_of_a_purge(stage, start_operator):
     """The next operator begins anew, and it ends the same."""
     first = start_operator().wait_ready()

@@ -1,9 +1,13 @@
 """Equal names, and names that coincide when joined, in several namespaces of one database stay apart (C50, O1)."""
 
+import pytest
+
 from fixtures.letters import about, kill_tasks, told
 from fixtures.remains import remains
 from fixtures.stage import Stage, until
 from poolkeeper.store import calls
+
+pytestmark = pytest.mark.wide
 
 
 def test_names_that_coincide_when_joined_stay_apart(stage, start_operator, kubectl):

@@ -9,6 +9,8 @@ from fixtures.remains import finalizers, remains
 from fixtures.stage import until
 from poolkeeper.store import calls
 
+pytestmark = pytest.mark.wide
+
 KINDS = {"taskqueue": "mail", "workerpool": "mail", "providerquota": "api", "database": "main", "secret": "pk-main"}
 LACKS = {
     "taskqueue": ("workerpool", "Ready", "QueueMissing"),

@@ -114,6 +114,7 @@ def templates(audit, mark, namespace):
     }
 
 
+@pytest.mark.wide
 def test_a_restarted_operator_goes_on_with_it(mail, start_operator, operator):
     """What is under way stands in the Deployment, not in the operator's memory."""
     before, pod = present(mail), mail.pods("mail")[0]

@@ -130,6 +130,7 @@ def test_a_killed_leader_is_replaced(stage, operators):
     operators.none_of_the_old_after_the_new("a", "b")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "seed", [pytest.param(0.0, marks=pytest.mark.deep), 0.35, pytest.param(0.9, marks=pytest.mark.deep)]
 )
@@ -160,6 +161,7 @@ def leader_row(stage):
         return conn.execute("SELECT namespace, lease, epoch, holder, term FROM poolkeeper.leader").fetchall()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("how", [pytest.param("refused", marks=pytest.mark.deep), "silent"])
 def test_a_leader_that_is_cut_off_ends(stage, operators, make_proxy, how):
     """O29: without the API server it stops before another may begin, and exits well; mended later, it writes nothing."""

@@ -10,7 +10,7 @@ from poolkeeper.codes import Code
 from poolkeeper.errors import Conflict
 from poolkeeper.store import calls
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.wide]
 PATIENCE = 60.0
 
 

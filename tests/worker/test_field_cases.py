@@ -6,9 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg.rows import namedtuple_row
 
 from fixtures.workers import LEASE, Stage, Worker, eventually
+
+pytestmark = pytest.mark.wide
 
 
 def rows(stage: Stage, query: str, *params: Any) -> list[Any]:

@@ -22,6 +22,8 @@ from poolkeeper import Client
 from poolkeeper.errors import Conflict
 from poolkeeper.store import calls, connect, migrate, run
 
+pytestmark = pytest.mark.wide
+
 
 @pytest.fixture
 def server() -> Iterator[Server]:
