@@ -14,6 +14,8 @@ import pytest
 
 from lab import build
 
+pytestmark = pytest.mark.wide
+
 TOOLS = Path(__file__).parents[2] / "tools"
 BUILD = """
 import sys
@@ -70,7 +72,6 @@ def test_an_interrupted_build_goes_on_and_only_the_programs_stay(tiny: Tiny) -> 
     assert tiny.finish(tiny.start()) == (folder, "")  # the second time nothing is said and nothing built
 
 
-@pytest.mark.wide
 def test_two_builds_at_once_do_the_work_once(tiny: Tiny) -> None:
     both = [tiny.start(), tiny.start()]
     ended = [tiny.finish(started) for started in both]

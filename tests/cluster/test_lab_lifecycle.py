@@ -22,6 +22,8 @@ from lab.errors import LabError
 from lab.state import State, marked, place
 from lab.teardown import take_down, take_down_orphans
 
+pytestmark = pytest.mark.wide
+
 TOOLS = Path(__file__).parents[2] / "tools"
 
 

@@ -11,6 +11,8 @@ from fixtures import apifaults as af
 from fixtures.faulty import strikes
 from fixtures.stage import until
 
+pytestmark = pytest.mark.wide
+
 BUSY = "get,list,patch,create"
 
 
@@ -86,7 +88,6 @@ BREAKS = [
 ]
 
 
-@pytest.mark.wide
 def test_refusals_pass_without_a_trace(stage, faulty, proxy):
     """Internal errors, overload, conflicts, lost rights and identity: gone when they are gone."""
     for name, does in REFUSALS.items():

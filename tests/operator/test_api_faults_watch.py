@@ -44,6 +44,7 @@ def made_and_sized(stage, operator, name):
     until(lambda: not operator.knows(name), timeout=90, what=f"{name} is forgotten")
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("faults", OPENINGS)
 def test_a_watch_that_cannot_be_opened_is_opened_later(stage, hasty, proxy, faults):
     """410 as answer and as event, other errors, lost rights, cuts, silence: the pool made meanwhile is found; no busy loop."""

@@ -1,5 +1,7 @@
 """Dead letters reach their owner: condition, printer column, one Event per batch (O24); a queue without owner says so."""
 
+import pytest
+
 from fixtures.letters import about, kill_tasks, told
 from fixtures.stage import until
 from poolkeeper.store import calls
@@ -22,6 +24,7 @@ def test_a_dead_letter_is_told_once(stage, operator):
     until(lambda: len(about(stage, "mail")) == 2, what="the second batch has an Event of its own")
 
 
+@pytest.mark.wide
 def test_a_batch_is_not_told_twice_by_a_restarted_operator(stage, start_operator):
     """Killed at any moment, the operator that follows repeats at most the same Event name, which is refused (O24)."""
     first = start_operator().wait_ready()

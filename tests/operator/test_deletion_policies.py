@@ -39,6 +39,7 @@ def refused(stage, *argv):
     return None
 
 
+@pytest.mark.wide
 def test_refuse_is_the_api_servers_and_its_absence_is_told(stage, operator, policy):
     """NotEnforced while the policy is not there; then nobody deletes the queue until it says otherwise."""
     stage.apply(stage.db(), stage.queue("mail", deletionPolicy="Refuse"), stage.queue("other"))

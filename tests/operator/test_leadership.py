@@ -212,6 +212,7 @@ def test_the_rights_of_the_chart_are_enough_to_lead(stage, start_operator, make_
     assert said(operator, "forbidden") == []
 
 
+@pytest.mark.wide
 def test_a_lease_that_somebody_deletes_is_made_again(stage, operators):
     """O29: by its holder, which goes on; a standby that sees the gap does not jump into it."""
     first, second = operators.leader("a"), operators.standby("b")
@@ -224,6 +225,7 @@ def test_a_lease_that_somebody_deletes_is_made_again(stage, operators):
     assert (first.process.poll(), second.process.poll()) == (None, None)
 
 
+@pytest.mark.wide
 def test_a_lease_that_somebody_takes_away_ends_its_holder(stage, operators):
     """O29: it is the Lease that says who leads, whoever wrote it; and what was lost is not given up."""
     first = operators.leader("a")

@@ -12,6 +12,8 @@ from fixtures.puppets import puppets
 from fixtures.stage import until
 from poolkeeper.store import calls
 
+pytestmark = pytest.mark.wide
+
 QUOTA = 7
 POOLS = ("light", "middle", "heavy")
 
@@ -147,7 +149,6 @@ def of_image(stage, pool, image):
     return [pod for pod in stage.pods(pool) if pod["spec"]["containers"][0]["image"] == image]
 
 
-@pytest.mark.wide
 @pytest.mark.timeout(180)
 def test_the_pods_of_an_orphaned_pool_are_closed(stage, model, start_operator, workers):
     """`kubectl delete --cascade=orphan` leaves the Deployment; its workers would call beside those that now have its share."""

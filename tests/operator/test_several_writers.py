@@ -60,6 +60,7 @@ def sizes(audit, mark, namespace):
     }
 
 
+@pytest.mark.wide
 def test_eight_stay_eight_and_everybody_keeps_what_is_theirs(stage, start_operator, chart, audit):
     """Helm upgrade, restarted operator, changed image, kubectl rollout restart; then idle means no writes at all."""
     first = start_operator().wait_ready()
