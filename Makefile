@@ -10,6 +10,8 @@ PY := .venv/bin/python
 LAB := PYTHONPATH=tools $(PY) -m lab
 PYTEST := $(PY) -m pytest
 # Most tests wait for something, so two processes share a run: see tests/fixtures/shares.py.
+# Ctrl-C reaches all of them, and a process that is cut short cannot take its cluster down: `lab down` does it then.
+TIDY := status=$$?; [ $$status -lt 2 ] || $(LAB) down >/dev/null 2>&1; exit $$status
 TOGETHER := -n 2 --dist loadscope --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
 DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py
@@ -25,11 +27,11 @@ demo: setup ## watch the main job on a real cluster: 2 minutes, once the tools a
 test: setup ## every layer's tests: up to 10 minutes, once the tools are built; ARGS="-k word" goes to pytest
 	@echo "poolkeeper: the tests of every layer, up to 10 minutes (about 15 more at first, for building the tools)" >&2
 	@$(LAB) tools
-	@$(PYTEST) -m "not (wide or deep)" $(TOGETHER) $(ARGS)
+	@trap : INT TERM; $(PYTEST) -m "not (wide or deep)" $(TOGETHER) $(ARGS); $(TIDY)
 
 test-wide: setup ## what those ten minutes have no room for: every kind of fault; about ten more
 	@$(LAB) tools
-	@$(PYTEST) -m "wide and not deep" $(TOGETHER) $(ARGS)
+	@trap : INT TERM; $(PYTEST) -m "wide and not deep" $(TOGETHER) $(ARGS); $(TIDY)
 
 test-long: setup ## all of it, with the deep runs: about two hours
 	@echo "poolkeeper: the tests of every layer with the deep runs, about two hours" >&2
