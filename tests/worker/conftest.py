@@ -7,12 +7,32 @@ import pytest
 
 from fixtures.postgres import Database
 from fixtures.workers import Stage
+from lab.postgres import Server
+from poolkeeper.store import connect, migrate
 
 
 @pytest.fixture
 def stage(database: Database, tmp_path: Path) -> Iterator[Stage]:
     """An empty stage with one queue, default/q, whose leases last LEASE seconds."""
     made = Stage(database.dsn, tmp_path)
+    made.apply()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server of this test's own, with durable commits: it is killed."""
+    with Server() as made:
+        with connect(made.dsn()) as conn:
+            migrate.apply(conn, say=lambda _line: None)
+        yield made
+
+
+@pytest.fixture
+def own_stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
+    """The same stage on that server."""
+    made = Stage(server.dsn(), tmp_path)
     made.apply()
     yield made
     made.close()

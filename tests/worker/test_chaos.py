@@ -5,7 +5,6 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -13,17 +12,8 @@ import pytest
 
 from fixtures.workers import Stage, Worker, eventually
 from lab.postgres import Server
-from poolkeeper.store import connect, migrate
 
 SECONDS = float(os.environ.get("POOLKEEPER_CHAOS_SECONDS", "120"))
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with Server() as made:
-        with connect(made.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-        yield made
 
 
 @pytest.mark.deep

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,24 +9,6 @@ import pytest
 from fixtures.workers import Stage, eventually
 from lab.postgres import Server
 from lab.process import Process
-from poolkeeper.store import connect, migrate
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of this test's own, with durable commits: it is killed."""
-    with Server() as made:
-        with connect(made.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-        yield made
-
-
-@pytest.fixture
-def own_stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(server.dsn(), tmp_path)
-    made.apply()
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize("how", ["fast", "kill"])

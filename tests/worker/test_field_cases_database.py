@@ -7,9 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -20,26 +18,9 @@ from fixtures.workers import LEASE, Stage, eventually
 from lab.postgres import Server
 from poolkeeper import Client
 from poolkeeper.errors import Conflict
-from poolkeeper.store import calls, connect, migrate, run
+from poolkeeper.store import calls, connect, run
 
 pytestmark = pytest.mark.wide
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server of this test's own, with durable commits: it is killed."""
-    with Server() as made:
-        with connect(made.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-        yield made
-
-
-@pytest.fixture
-def own_stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(server.dsn(), tmp_path)
-    made.apply()
-    yield made
-    made.close()
 
 
 def number(stage: Stage, query: str, *params: Any) -> int:
