@@ -101,10 +101,14 @@ BEGIN
                         _is.state, _is.state_version;
 END $$;
 
--- Takes a dead letter away from its table, or says why not. One of two at once gets it (Q29).
-CREATE OR REPLACE FUNCTION poolkeeper.take_dead(_task_id uuid, _seen_version integer, OUT code text, OUT letter poolkeeper.dead)
+-- Takes a dead letter away from its table and records who did it and why, or answers why not, with the present state.
+-- One of two at once gets it (Q29).
+DROP FUNCTION IF EXISTS poolkeeper.take_dead(uuid, integer);
+CREATE OR REPLACE FUNCTION poolkeeper.take_dead(_task_id uuid, _seen_version integer, _kind text, _who text, _why text,
+                                                OUT code text, OUT state text, OUT state_version integer, OUT letter poolkeeper.dead)
 LANGUAGE plpgsql
 AS $$
+#variable_conflict use_column
 BEGIN
     IF (poolkeeper.visible_task(_task_id)).id IS NULL THEN
         code := 'unknown_task';
@@ -115,7 +119,12 @@ BEGIN
         RETURNING d.* INTO letter;
     IF letter.task_id IS NULL THEN
         code := CASE WHEN EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.task_id = _task_id) THEN 'stale_version' ELSE 'not_dead' END;
+        SELECT p.state, p.state_version INTO state, state_version FROM poolkeeper.present_state(_task_id) AS p;
+        RETURN;
     END IF;
+    state_version := letter.state_version + 1;
+    INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
+    VALUES (_task_id, letter.queue_id, poolkeeper.clock(), _kind, left(_who, 200), left(_why, 2000), letter.state_version + 1);
 END $$;
 
 -- Arrow: dead -> ready, with a fresh budget; delivery numbers go on, the checkpoint stays.
@@ -129,24 +138,16 @@ AS $$
 #variable_conflict use_column
 DECLARE
     _taken record;
-    _now   timestamptz;
 BEGIN
-    _who := left(_who, 200);
-    _why := left(_why, 2000);
-    SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version);
-    IF _taken.code IS NOT NULL THEN
-        RETURN QUERY SELECT _taken.code, p.state, p.state_version
-                     FROM (VALUES (1)) AS one LEFT JOIN LATERAL poolkeeper.present_state(_task_id) AS p ON _taken.code <> 'unknown_task';
-        RETURN;
+    SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version, 'requeued', _who, _why);
+    IF _taken.code IS NULL THEN
+        _taken.state := 'ready';
+        INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, delivery, state_version)
+        VALUES (_task_id, (_taken.letter).queue_id, (_taken.letter).priority, (_taken.letter).lane, (_taken.letter).type_key,
+                poolkeeper.clock(), (_taken.letter).delivery, _taken.state_version);
+        PERFORM poolkeeper.wake();
     END IF;
-    _now := poolkeeper.clock();
-    INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
-    VALUES (_task_id, (_taken.letter).queue_id, _now, 'requeued', _who, _why, (_taken.letter).state_version + 1);
-    INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, delivery, state_version)
-    VALUES (_task_id, (_taken.letter).queue_id, (_taken.letter).priority, (_taken.letter).lane, (_taken.letter).type_key, _now,
-            (_taken.letter).delivery, (_taken.letter).state_version + 1);
-    PERFORM poolkeeper.wake();
-    RETURN QUERY SELECT NULL::text, 'ready', (_taken.letter).state_version + 1;
+    RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;
 END $$;
 
 -- Arrow: dead -> canceled (reason discarded).
@@ -161,16 +162,10 @@ AS $$
 DECLARE
     _taken record;
 BEGIN
-    _who := left(_who, 200);
-    _why := left(_why, 2000);
-    SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version);
-    IF _taken.code IS NOT NULL THEN
-        RETURN QUERY SELECT _taken.code, p.state, p.state_version
-                     FROM (VALUES (1)) AS one LEFT JOIN LATERAL poolkeeper.present_state(_task_id) AS p ON _taken.code <> 'unknown_task';
-        RETURN;
+    SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version, 'discarded', _who, _why);
+    IF _taken.code IS NULL THEN
+        _taken.state := 'canceled';
+        DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
     END IF;
-    INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
-    VALUES (_task_id, (_taken.letter).queue_id, poolkeeper.clock(), 'discarded', _who, _why, (_taken.letter).state_version + 1);
-    DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
-    RETURN QUERY SELECT NULL::text, 'canceled', (_taken.letter).state_version + 1;
+    RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;
 END $$;

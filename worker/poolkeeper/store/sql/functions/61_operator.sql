@@ -14,6 +14,18 @@ BEGIN
     RETURN _id;
 END $$;
 
+-- For every write that a pool may not make about itself, before all other locks: by no pool's login, and by the operator
+-- that leads in the pool's namespace.
+CREATE OR REPLACE FUNCTION poolkeeper.demand_keeper(_pool text, _term uuid, _deed text) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF (poolkeeper.caller()).pool IS NOT NULL THEN
+        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = format('a pool may not %s', _deed);
+    END IF;
+    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
+END $$;
+
 -- The exact cap at the claim (P7): NULL lifts it, 0 lets nothing start. Waits for claims in progress, a few ms.
 CREATE OR REPLACE FUNCTION poolkeeper.set_pool(_pool text, _max_running integer, _term uuid DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
@@ -22,12 +34,8 @@ SET jit = off
 AS $$
 DECLARE
     _id integer;
-    _me poolkeeper.access := poolkeeper.caller();
 BEGIN
-    IF _me.pool IS NOT NULL THEN
-        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a pool may not change its own limits';
-    END IF;
-    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
+    PERFORM poolkeeper.demand_keeper(_pool, _term, 'change its own limits');
     _id := poolkeeper.pool_row(_pool);
     UPDATE poolkeeper.pool AS p SET max_running = _max_running WHERE p.id = _id AND p.max_running IS DISTINCT FROM _max_running;
     IF FOUND THEN
@@ -46,12 +54,8 @@ AS $$
 #variable_conflict use_column
 DECLARE
     _ids uuid[];
-    _me  poolkeeper.access := poolkeeper.caller();
 BEGIN
-    IF _me.pool IS NOT NULL THEN
-        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a pool may not mark sessions';
-    END IF;
-    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
+    PERFORM poolkeeper.demand_keeper(_pool, _term, 'mark sessions');
     _ids := ARRAY(SELECT s.id FROM poolkeeper.session AS s JOIN poolkeeper.pool AS p ON p.id = s.pool_id
                   WHERE p.name = _pool AND s.ended_at IS NULL AND s.info ->> 'pod_name' = ANY (_pods) ORDER BY s.id);
     UPDATE poolkeeper.session AS s SET draining = _draining WHERE s.id = ANY (_ids) AND s.draining <> _draining;
@@ -70,12 +74,8 @@ SET jit = off
 AS $$
 DECLARE
     _told integer;
-    _me   poolkeeper.access := poolkeeper.caller();
 BEGIN
-    IF _me.pool IS NOT NULL THEN
-        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a pool may not tell a grace period';
-    END IF;
-    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
+    PERFORM poolkeeper.demand_keeper(_pool, _term, 'tell a grace period');
     UPDATE poolkeeper.session AS s SET grace = make_interval(secs => g.seconds)
     FROM unnest(_pod_uids, _seconds) AS g (uid, seconds), poolkeeper.pool AS p
     WHERE p.name = _pool AND s.pool_id = p.id AND s.ended_at IS NULL AND s.info ->> 'pod_uid' = g.uid
