@@ -16,7 +16,7 @@ END $$;
 
 -- For every write that a pool may not make about itself, before all other locks: by no pool's login, and by the operator
 -- that leads in the pool's namespace.
-CREATE OR REPLACE FUNCTION poolkeeper.demand_keeper(_pool text, _term uuid, _deed text) RETURNS void
+CREATE OR REPLACE FUNCTION poolkeeper.demand_leader_of_pool(_pool text, _term uuid, _deed text) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
@@ -35,7 +35,7 @@ AS $$
 DECLARE
     _id integer;
 BEGIN
-    PERFORM poolkeeper.demand_keeper(_pool, _term, 'change its own limits');
+    PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'change its own limits');
     _id := poolkeeper.pool_row(_pool);
     UPDATE poolkeeper.pool AS p SET max_running = _max_running WHERE p.id = _id AND p.max_running IS DISTINCT FROM _max_running;
     IF FOUND THEN
@@ -55,7 +55,7 @@ AS $$
 DECLARE
     _ids uuid[];
 BEGIN
-    PERFORM poolkeeper.demand_keeper(_pool, _term, 'mark sessions');
+    PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'mark sessions');
     _ids := ARRAY(SELECT s.id FROM poolkeeper.session AS s JOIN poolkeeper.pool AS p ON p.id = s.pool_id
                   WHERE p.name = _pool AND s.ended_at IS NULL AND s.info ->> 'pod_name' = ANY (_pods) ORDER BY s.id);
     UPDATE poolkeeper.session AS s SET draining = _draining WHERE s.id = ANY (_ids) AND s.draining <> _draining;
@@ -75,7 +75,7 @@ AS $$
 DECLARE
     _told integer;
 BEGIN
-    PERFORM poolkeeper.demand_keeper(_pool, _term, 'tell a grace period');
+    PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'tell a grace period');
     UPDATE poolkeeper.session AS s SET grace = make_interval(secs => g.seconds)
     FROM unnest(_pod_uids, _seconds) AS g (uid, seconds), poolkeeper.pool AS p
     WHERE p.name = _pool AND s.pool_id = p.id AND s.ended_at IS NULL AND s.info ->> 'pod_uid' = g.uid
