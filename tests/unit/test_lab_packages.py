@@ -1,6 +1,8 @@
 """Packages of the distribution are named before they are installed, and only root installs them."""
 
 import os
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +31,17 @@ def test_a_missing_program_names_its_package() -> None:
 def test_every_program_of_a_node_comes_from_a_named_package() -> None:
     assert packages.NODE["cni/bridge"] == "containernetworking-plugins"
     assert set(packages.CONTROL_PLANE) == {"openssl"}
+
+
+def test_no_service_is_started_by_what_is_installed_and_a_policy_that_was_there_stands(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy-rc.d"
+    monkeypatch.setattr(packages, "_POLICY", policy)
+    with packages._no_service_starts():
+        assert subprocess.run([policy], check=False).returncode == 101, "Debian's word for: do not"
+    assert not policy.exists()
+    policy.write_text("the owner's")
+    with packages._no_service_starts():
+        assert policy.read_text() == "the owner's"
+    assert policy.exists()

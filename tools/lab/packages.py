@@ -1,13 +1,14 @@
 """Programs from the distribution's packages.
 
 Guarantees that packages are installed only as root on Debian or Ubuntu, after naming them; elsewhere the error names
-what to install. Starts no service: packages that would are kept from it by the caller's choice of packages.
+what to install. Starts no service: what a package would start is refused as Debian's policy has it.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from lab.errors import LabError
@@ -29,6 +30,10 @@ NODE = {
     "umount": "mount",
 }
 IMAGE = {"buildah": "buildah", "debootstrap": "debootstrap"}
+POOLER = {"pgbouncer": "pgbouncer"}
+
+_POLICY = Path("/usr/sbin/policy-rc.d")
+"""Whom packages ask whether they may start their service; 101 is no."""
 
 
 def find(program: str) -> str | None:
@@ -53,7 +58,8 @@ def need(packages: Mapping[str, str], *, purpose: str, say: Say) -> None:
         )
     say(f"installing the packages {names} ({purpose}; about 20 s)")
     _apt_get(["update"])
-    _apt_get(["install", "--yes", "--no-install-recommends", *missing])
+    with _no_service_starts():
+        _apt_get(["install", "--yes", "--no-install-recommends", *missing])
     if still := [program for program in packages if find(program) is None]:
         raise LabError(f"{purpose}: {', '.join(still)} not found although {names} are installed")
 
@@ -62,7 +68,7 @@ def require(program: str) -> str:
     """Path of a program, or an error that names its package."""
     found = find(program)
     if found is None:
-        package = {**CONTROL_PLANE, **NODE, **IMAGE}.get(program, program)
+        package = {**CONTROL_PLANE, **NODE, **IMAGE, **POOLER}.get(program, program)
         raise LabError(f"no {program} here; install the package {package} (Debian's name), or run: python -m lab tools")
     return found
 
@@ -80,6 +86,20 @@ def os_release() -> dict[str, str]:
     path = Path("/etc/os-release")
     lines: Iterable[str] = path.read_text().splitlines() if path.exists() else ()
     return {key: value.strip("\"'") for key, _, value in (line.partition("=") for line in lines) if value}
+
+
+@contextlib.contextmanager
+def _no_service_starts() -> Iterator[None]:
+    """Whatever is installed meanwhile stays stopped; a policy that this machine has already stands."""
+    if _POLICY.exists():
+        yield
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n")
+    try:
+        _POLICY.chmod(0o755)
+        yield
+    finally:
+        _POLICY.unlink(missing_ok=True)
 
 
 def _apt_get(arguments: list[str]) -> None:

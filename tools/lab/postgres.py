@@ -46,6 +46,7 @@ class Server:
     network, network_auth: who may come in over them, and how (`trust` or `scram-sha-256`).
     fsync: False only where no test or figure speaks of durability.
     settings: further server settings, over ours.
+    standby_of: a running server that this one follows as a streaming, readable standby.
     binaries: which Postgres; default as POOLKEEPER_TEST_PG says.
     """
 
@@ -59,8 +60,10 @@ class Server:
         settings: Mapping[str, str] | None = None,
         binaries: postgres_binaries.Binaries | None = None,
         port: int | None = None,
+        standby_of: "Server | None" = None,
     ) -> None:
         self.binaries = binaries or postgres_binaries.find()
+        self._primary = standby_of
         self.addresses = ("127.0.0.1", *addresses)
         self.port = port or _free_port(self.addresses)
         self._hba = (network, network_auth)
@@ -176,15 +179,21 @@ class Server:
         uid, gid = self._ids
         if uid is not None and gid is not None:
             os.chown(folder, uid, gid)
+        command = (
+            ["initdb", "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-instructions"]
+            if self._primary is None
+            else ["pg_basebackup", "--dbname", self._primary.dsn(), "--write-recovery-conf", "--checkpoint=fast"]
+        )
         made = subprocess.run(
-            [self.binaries.folder / "initdb", "-D", folder / "data", "-U", "postgres", "--auth=trust",
-             "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions"],
+            [self.binaries.folder / command[0], "-D", folder / "data", "--no-sync", *command[1:]],
             capture_output=True, text=True, cwd=folder, check=False,
             user=uid, group=gid, extra_groups=None if uid is None else [],
         )  # fmt: skip
         if made.returncode:
             shutil.rmtree(folder, ignore_errors=True)
-            raise LabError(f"initdb of {self.binaries} failed (enough space in {folder.parent}?):\n{made.stderr}")
+            raise LabError(f"{command[0]} of {self.binaries} failed (enough space in {folder.parent}?):\n{made.stderr}")
+        if self._primary is not None:
+            return folder  # with the rules of whom it follows
         with (folder / "data" / "pg_hba.conf").open("a") as hba:
             hba.write(f"host all all {self._hba[0]} {self._hba[1]}\n")
         return folder

@@ -12,7 +12,7 @@ from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import error
-from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one
+from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one, value
 from poolkeeper.store.rows import (
     Applied,
     Changed,
@@ -50,6 +50,7 @@ from poolkeeper.store.turns import (
 
 __all__ = [
     "apply_policy",
+    "backend",
     "cancel",
     "checkpoint",
     "dead_batch",
@@ -229,3 +230,8 @@ def installation() -> Call[Installation]:
 def listen() -> Call[None]:
     """Hear of new tasks on this connection: notifications are hints without content, and may be lost with it."""
     return Call("listen", {}, nothing)
+
+
+def backend() -> Call[int]:
+    """Process id of the server that answers; another one than was told at the login where a pooler is in between."""
+    return Call("backend", {}, value)

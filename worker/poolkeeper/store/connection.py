@@ -174,33 +174,45 @@ def translate(cause: psycopg.Error) -> PoolkeeperError | None:
     if state is None and isinstance(cause, psycopg.OperationalError):
         return _without_state(str(cause))
     if state is not None and state.startswith(("08", "57P")):
-        return error(Code.DATABASE_UNREACHABLE, f"the database went away: {cause}".strip())
+        return _in_words(str(cause)) or error(Code.DATABASE_UNREACHABLE, f"the database went away: {cause}".strip())
     return None
 
 
 _TLS = "TLS cannot be set up as the DSN says; mend sslmode, sslrootcert or the certificates"
-_POOLER = "a connection pooler is in between; set POOLKEEPER_POOLER=transaction, and POOLKEEPER_DIRECT_DSN past it for wake-ups"
+POOLER = "a connection pooler is in between; set POOLKEEPER_POOLER=transaction (Database: spec.pooler), POOLKEEPER_DIRECT_DSN past it"
+_NONE_FREE = "a connection pooler found no connection to the database in time; raise its size, or see whether the database is there"
+_STATEMENT = "a connection pooler in statement mode takes no transactions; point the DSN at a pool in transaction or session mode"
 _PARTS = f"a part of the DSN has a value that cannot be; {EXPECTED}"
 _BY_WORDS: tuple[tuple[str, Code, str], ...] = (  # of libpq and the server, in English; others mean unreachable
-    (r"too many connections for|too many clients|connection slots are reserved", Code.CONNECTIONS_EXHAUSTED, _FULL),
+    (r"too many connections for|too many clients|connection slots are reserved|no more connections allowed", Code.CONNECTIONS_EXHAUSTED, _FULL),
     (r"authentication failed|no pg_hba\.conf entry|no password supplied", Code.LOGIN_REFUSED, _REFUSED),
     (r'role ".*" (does not exist|is not permitted to log in)', Code.LOGIN_REFUSED, _REFUSED),
-    (r'database ".*" does not exist', Code.DSN_INVALID, _NOT_THERE),
+    (r'database ".*" does not exist|no such database', Code.DSN_INVALID, _NOT_THERE),
     (r"permission denied for database", Code.ROLE_NOT_ALLOWED, "this login may not connect; GRANT CONNECT"),
     (r"root certificate|certificate verify failed|does not support SSL|does not match host name", Code.DSN_INVALID, _TLS),
     (r"weak sslmode", Code.DSN_INVALID, _TLS),
     (r"certificate file|private key file", Code.DSN_INVALID, _TLS),
-    (r"unsupported startup parameter", Code.DATABASE_UNREACHABLE, _POOLER),
+    (r"unsupported startup parameter", Code.DATABASE_UNREACHABLE, POOLER),
+    (r"query_wait_timeout|client_login_timeout", Code.DATABASE_UNREACHABLE, _NONE_FREE),
+    (r"not allowed in statement pooling mode", Code.DSN_INVALID, _STATEMENT),
     (r"invalid \w+ value|invalid integer value|invalid port number|bad value for|could not match", Code.DSN_INVALID, _PARTS),
 )  # fmt: skip
 
 
 def _without_state(text: str) -> PoolkeeperError:
     """A connection that never came to be, or broke, carries no SQLSTATE; the server's own words tell why."""
-    said = bounded(redact(" ".join(text.split())), 500)
+    return _in_words(text) or error(
+        Code.DATABASE_UNREACHABLE,
+        f"it cannot be reached; check host and port, and that the server runs ({_bounded_line(text)})",
+    )
+
+
+def _in_words(text: str) -> PoolkeeperError | None:
     for words, code, told in _BY_WORDS:
         if re.search(words, text):
-            return error(code, told if told is _PARTS else f"{told} ({said})")
-    return error(
-        Code.DATABASE_UNREACHABLE, f"it cannot be reached; check host and port, and that the server runs ({said})"
-    )
+            return error(code, told if told is _PARTS else f"{told} ({_bounded_line(text)})")
+    return None
+
+
+def _bounded_line(text: str) -> str:
+    return bounded(redact(" ".join(text.split())), 500)

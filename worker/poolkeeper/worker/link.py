@@ -18,8 +18,10 @@ import psycopg
 
 from poolkeeper.errors import PoolkeeperError, Unavailable
 from poolkeeper.redact import bounded, redact
-from poolkeeper.store import Call, aconnect, arun
+from poolkeeper.store import Call, aconnect, arun, calls
+from poolkeeper.store.connection import POOLER
 
+_log = logging.getLogger("poolkeeper.worker")
 T = TypeVar("T")
 
 SAY_AGAIN = 60.0
@@ -101,6 +103,7 @@ class Link:
         self._pooled = pooled
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
+        self._told = False
 
     async def call(self, call: Call[T], *, within: float = GIVE_UP_HERE) -> T:
         """Return the answer of the database; raises Unavailable when it is out of reach or silent for `within` seconds."""
@@ -128,7 +131,19 @@ class Link:
         if self._pooled:  # a pooler in transaction mode takes neither options nor, for sure, prepared statements
             return await aconnect(self._dsn(), name=self._name)
         conn = await aconnect(self._dsn(), name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
-        conn.prepare_threshold = PREPARE_FROM
+        clock = asyncio.get_running_loop().call_later(GIVE_UP_HERE, cut, conn)
+        try:
+            alone = await arun(conn, calls.backend()) == conn.info.backend_pid
+        except BaseException:
+            await conn.close()
+            raise
+        finally:
+            clock.cancel()
+        if alone:
+            conn.prepare_threshold = PREPARE_FROM
+        elif not self._told:
+            self._told = True
+            _log.warning("%s", POOLER)
         return conn
 
     async def _drop(self, conn: psycopg.AsyncConnection[Any]) -> None:

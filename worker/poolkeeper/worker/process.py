@@ -189,7 +189,7 @@ class Worker:
             info=_info(settings),
         )
         while self._drain is None:
-            self.turns.round_at = sent = time.monotonic()
+            self.turns.round_at = time.monotonic()
             try:
                 check_version((await self._link.call(calls.installation())).schema_version)
                 session = await self._link.call(call)
@@ -198,8 +198,7 @@ class Worker:
                 await asyncio.sleep(pause(outage.failures, self._rng))
                 continue
             outage.over()
-            self._session = session
-            self._contact.answered(sent, session.visibility_timeout.total_seconds())
+            self._session = session  # nothing is claimed before the renewal thread had its first answer
             self.turns.begin(session)
             if session.unknown_queues:
                 _log.warning("unknown queues, worked off once they exist: %s", ", ".join(session.unknown_queues))

@@ -1,8 +1,8 @@
 """The renewal thread: keeps all leases of this process alive, apart from user code and event loop (Q20).
 
 Guarantees: renews at least three times per visibility timeout over its own connection, each renewal bounded by a
-time-out shorter than the interval; reconnects for ever, and after each reconnect has the queues polled. Between two
-renewals it listens: a notification is a hint to poll. Does not help against native code that holds the interpreter
+time-out shorter than the interval; reconnects for ever, and after each reconnect has the queues polled once a renewal was
+answered. Between two renewals it listens: a notification is a hint to poll. Does not help against native code that holds the interpreter
 lock for longer than a lease; the stall is measured.
 """
 
@@ -13,21 +13,17 @@ import random
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg.sql import SQL, Identifier
 
 from poolkeeper.store import Session, calls, connect, run
 from poolkeeper.store.rows import RenewAnswer
 from poolkeeper.worker.link import PREPARE_FROM, Outage, cut, pause
 
 _log = logging.getLogger("poolkeeper.worker")
-
-CHANNEL = "poolkeeper"
-"""Notifications without content: whoever hears one polls."""
 
 UNKNOWN_SESSION = "PK401"
 """The SQLSTATE of a session that the store does not know (any more)."""
@@ -76,6 +72,7 @@ class Renewal(threading.Thread):
         self._unknown = unknown
         self._hint = hint
         self._over = threading.Event()
+        self._told = False
         self._bell, self._rope = os.pipe()
         self._rng = random.Random()  # noqa: S311  (jitter)
         self.round_at = time.monotonic()
@@ -103,37 +100,59 @@ class Renewal(threading.Thread):
 
     def _open(self) -> "psycopg.Connection[Any]":
         conn = connect(self._dsn(), name="poolkeeper renewal")
-        if self._listens:  # not behind a pooler in transaction mode
+        if not self._listens:  # behind a pooler in transaction mode
+            return conn
+        try:
+            with self._bounded(conn):
+                alone = run(conn, calls.backend()) == conn.info.backend_pid
+                conn.add_notify_handler(lambda _notify: self._hint())
+                run(conn, calls.listen())
+        except BaseException:
+            conn.close()
+            raise
+        if alone:
             conn.prepare_threshold = PREPARE_FROM
-            conn.add_notify_handler(lambda _notify: self._hint())
-            conn.execute(SQL("LISTEN {}").format(Identifier(CHANNEL)))
+        elif not self._told:
+            self._told = True
+            _log.warning(
+                "listening leads through a connection pooler: in transaction mode nothing wakes this worker; set POOLKEEPER_DIRECT_DSN past it"
+            )
         return conn
+
+    @contextlib.contextmanager
+    def _bounded(self, conn: "psycopg.Connection[Any]") -> Iterator[None]:
+        clock = threading.Timer(self._timeout(), cut, [conn])
+        clock.daemon = True
+        clock.start()
+        try:
+            yield
+        finally:
+            clock.cancel()
 
     def _serve(self, conn: "psycopg.Connection[Any]", outage: Outage) -> None:
         due = time.monotonic()
-        self._hint()
+        fresh = True
         while not self._over.is_set():
             if time.monotonic() >= due:
                 due = time.monotonic() + self._interval() * self._rng.uniform(0.85, 1.0)
                 self._renew(conn)
                 outage.over()
+                if fresh:  # what came meanwhile was not heard; and only now is it certain that leases can be kept
+                    self._hint()
+                fresh = False
             if self._listen(conn, due - time.monotonic()):  # perhaps of a cancel: ask soon, but not once per submit
                 due = min(due, self.renewed_at + self._interval() / 4)
 
     def _renew(self, conn: "psycopg.Connection[Any]") -> None:
         session, received, held, stats = self._describe()
-        clock = threading.Timer(self._timeout(), cut, [conn])
-        clock.daemon = True
-        clock.start()
         sent = time.monotonic()
         try:
-            answer = run(conn, calls.renew(session, received, held, complete=True, stats=stats))
+            with self._bounded(conn):
+                answer = run(conn, calls.renew(session, received, held, complete=True, stats=stats))
         except psycopg.Error as error:
             if error.sqlstate == UNKNOWN_SESSION:
                 self._unknown()
             raise
-        finally:
-            clock.cancel()
         self.round_at = self.renewed_at = time.monotonic()
         self._contact.answered(sent, session.visibility_timeout.total_seconds())
         self._answered(answer)

@@ -95,3 +95,6 @@ SELECT poolkeeper.resign(%(term)s) AS value
 
 -- name: listen
 LISTEN poolkeeper
+
+-- name: backend
+SELECT pg_backend_pid() AS value
