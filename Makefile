@@ -9,10 +9,10 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 LAB := PYTHONPATH=tools $(PY) -m lab
 PYTEST := $(PY) -m pytest
-# Most tests wait for something, so two processes share a run: see tests/fixtures/shares.py.
+# Most tests wait for something, so three processes share a run, also of two cores: see tests/fixtures/shares.py.
 # Ctrl-C reaches all of them, and a process that is cut short cannot take its cluster down: `lab down` does it then.
 TIDY := status=$$?; [ $$status -lt 2 ] || $(LAB) down >/dev/null 2>&1; exit $$status
-TOGETHER := -n 2 --dist loadscope --no-loadscope-reorder
+TOGETHER := -n 3 --dist loadscope --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
 DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py
 ARGS ?=
