@@ -17,8 +17,8 @@ import psycopg
 import yaml
 from psycopg.rows import dict_row
 
+from lab.archive import image_id
 from lab.audit import AuditLog
-from lab.image import image_id
 from lab.kubectl import Kubectl
 from poolkeeper.durations import parse_duration
 

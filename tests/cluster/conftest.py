@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.calls import FOLDER, Calls, model_server
-from fixtures.images import Images
+from fixtures.images import Images, bring
 from fixtures.postgres import Database
 from fixtures.stage import Stage, crds, operator, start_operator
 from lab import image
@@ -22,7 +22,7 @@ STEPPER = "localhost/stepper:test"
 def stepper(node_cluster: Cluster, images: Images) -> str:
     """The image of the application that calls the model server, on the node."""
     del images  # the worker's image is what it is built on
-    node_cluster.load(image.build_app_image(FOLDER, STEPPER))
+    bring(node_cluster, image.build_app_image(FOLDER, STEPPER))
     return STEPPER
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from fixtures.images import Images
 from fixtures.layers import cannot_run
-from lab import image, wheels
+from fixtures.stage import until
+from lab import handle, image, wheels
+from lab.archive import image_id
 from lab.base_image import base_image
 from lab.buildah import Storage
 from lab.handle import Cluster
@@ -56,7 +58,7 @@ def outcome(kubectl: Kubectl, name: str) -> tuple[str, dict[str, Any]]:
 
 def config_of(archive: Path) -> dict[str, Any]:
     with tarfile.open(archive) as tar:
-        member = tar.extractfile(image.image_id(archive).removeprefix("sha256:") + ".json")
+        member = tar.extractfile(image_id(archive).removeprefix("sha256:") + ".json")
         assert member is not None
         found: dict[str, Any] = json.load(member)["config"]
     return found
@@ -119,7 +121,7 @@ def test_users_build_theirs_on_the_worker_s(namespaced: Kubectl, node_cluster: C
 
     said, status = outcome(namespaced, "mine")
     assert said == "found"
-    assert status["imageID"] == image.image_id(archive)
+    assert status["imageID"] == image_id(archive)
 
 
 def test_a_second_build_finds_the_first(image_archives: dict[str, Path]) -> None:
@@ -146,5 +148,29 @@ def test_the_same_sources_make_the_same_image(tmp_path: Path) -> None:
         with Storage(tmp_path / name, print) as storage:
             archive = tmp_path / f"{name}.tar"
             image.build(storage, {image.WORKER: archive}, base, parts, print)
-            made.append(image.image_id(archive))
+            made.append(image_id(archive))
     assert made[0] == made[1]
+
+
+def test_a_cluster_of_the_user_s_has_the_images_by_its_own_word_or_says_which_it_lacks(
+    node_cluster: Cluster, images: Images, image_archives: dict[str, Path], tmp_path: Path
+) -> None:
+    """Nothing can be brought there from outside: what was imported by hand is seen, what was not is named."""
+    del images  # loaded
+    config, other = tmp_path / "config", tmp_path / "other.tar"
+    config.write_text(node_cluster.kubeconfig.read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps([{"Config": "1.json", "RepoTags": ["localhost/other:1"]}]))
+    with tarfile.open(other, "w") as tar:
+        tar.add(tmp_path / "manifest.json", "manifest.json")
+    named = handle.named(config)
+    assert isinstance(named, handle.ForeignCluster)
+    until(lambda: _refusal(named, *image_archives.values()) == "", timeout=90, what="the node tells what it has")
+    assert _refusal(named, other, *image_archives.values()).endswith(f"and try again: {other}")
+
+
+def _refusal(cluster: Cluster, *archives: Path) -> str:
+    try:
+        cluster.load(*archives)
+    except handle.LackingImages as lacking:
+        return str(lacking)
+    return ""

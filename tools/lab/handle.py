@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from lab.archive import image_tag
 from lab.errors import LabError
 from lab.kubectl import Kubectl
 from lab.node import Node
@@ -89,8 +90,12 @@ class OurCluster:
             raise LabError(f"no cluster is up in {self._state.root}; bring it up: python -m lab up")
 
 
+class LackingImages(LabError):
+    """A cluster of the user's does not have the images that were built here."""
+
+
 class ForeignCluster:
-    """A cluster that the user names by its kubeconfig; images must be where it can pull them."""
+    """A cluster that the user names by its kubeconfig; its nodes must have the images."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
@@ -103,11 +108,15 @@ class ForeignCluster:
         return bool(Kubectl(self.kubeconfig).get("nodes"))
 
     def load(self, *archives: Path) -> None:
-        """Not possible from outside."""
-        names = " ".join(archive.name for archive in archives)
-        raise LabError(
-            f"images cannot be brought to the cluster of {self.kubeconfig}; push them where it pulls: {names}"
-        )
+        """Not possible from outside: every node must have them already, by what it says itself; raises LackingImages."""
+        nodes = Kubectl(self.kubeconfig).get("nodes")
+        each_has = [{name for image in node["status"].get("images", []) for name in image["names"]} for node in nodes]
+        lacking = [archive for archive in archives if any(image_tag(archive) not in there for there in each_has)]
+        if lacking:
+            raise LackingImages(
+                f"images cannot be brought to the cluster of {self.kubeconfig} from here; import them into each of its nodes "
+                f"(as with ctr --namespace k8s.io images import), and try again: {' '.join(map(str, lacking))}"
+            )
 
     def down(self) -> None:
         """Nothing: it was there before us."""

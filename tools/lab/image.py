@@ -7,11 +7,9 @@ POOLKEEPER_BASE_IMAGE names another base.
 """
 
 import contextlib
-import json
 import os
 import re
 import shutil
-import tarfile
 import time
 from pathlib import Path
 
@@ -60,14 +58,6 @@ def build_app_image(context: Path, tag: str, say: cache.Say = tell) -> Path:
                     storage.build(context, tag)
                     storage.save(tag, archive)
     return archive
-
-
-def image_id(archive: Path) -> str:
-    """The image's id, as the status of a pod's container shows it."""
-    with tarfile.open(archive) as tar:
-        member = tar.extractfile("manifest.json")
-        config: str = json.load(member)[0]["Config"] if member else ""
-    return f"sha256:{Path(config).name.removesuffix('.json')}"
 
 
 def build(storage: Storage | Engine, archives: dict[str, Path], base: Base, parts: Wheels, say: cache.Say) -> None:
