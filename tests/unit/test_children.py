@@ -171,6 +171,15 @@ def test_the_secrets_of_the_database_are_mounted_and_never_read_into_the_pod(dat
         assert found[f"{CONTAINER}.env[POOLKEEPER_DIRECT_DSN_FILE].value"] == "/run/poolkeeper/db/direct-dsn"
 
 
+def test_pods_behind_a_pooler_are_told_of_it_and_are_a_new_build() -> None:
+    """C20: they must not ask it for what it refuses."""
+    found = difference(SPEC, DATABASE | {"pooler": "Transaction"})
+    name, value = (f"{CONTAINER}.env[POOLKEEPER_POOLER].{part}" for part in ("name", "value"))
+    assert found.keys() == {*BUILD, name, value}
+    assert found[value] == "transaction"
+    assert difference(SPEC, DATABASE | {"pooler": "None"}) == {}
+
+
 def test_pods_are_hardened_unless_a_field_says_otherwise():
     """O6: non-root, read-only root, no escalation, no capabilities, seccomp, no token."""
     found = children(SPEC)

@@ -29,6 +29,7 @@ COVERED = {
     "Database.directSecretRef.key": SECRETS,
     "Database.adminSecretRef.name": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
     "Database.adminSecretRef.key": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
+    "Database.pooler": "tests/operator/test_pooler.py::test_pools_are_sized_through_the_pooler",
     "Database.migrations": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
     "Database.tickInterval": "tests/operator/test_scaling.py::test_a_task_in_an_empty_pool_wakes_it",
     "TaskQueue.databaseRef.name": "tests/operator/test_blind.py::test_mixed_databases_and_missing_queues_are_refused_with_what_to_do",

@@ -35,7 +35,7 @@ def build_id(spec: WorkerPoolSpec, database: DatabaseSpec) -> str:
     drain = {key: value for key, value in user.pop("drain", {}).items() if key in {"preStop", "handBackMargin"}}
     user |= {"drain": drain} if drain else {}
     secrets = [ref and [ref.name, ref.key] for ref in (database.dsn_secret_ref, database.direct_secret_ref)]
-    return digest([user, secrets], 8)
+    return digest([user, secrets, *(["pooled"] if database.pooled else [])], 8)
 
 
 def template(
@@ -163,6 +163,8 @@ def _environment(
     }
     if database.direct_secret_ref is not None:
         ours["POOLKEEPER_DIRECT_DSN_FILE"] = "/run/poolkeeper/db/direct-dsn"
+    if database.pooled:
+        ours["POOLKEEPER_POOLER"] = "transaction"
     users = {variable.name for variable in spec.template.env}
     places = {key: "/tmp" for key in ("TMPDIR", "HOME") if key not in users}  # noqa: S108 - the emptyDir
     return [

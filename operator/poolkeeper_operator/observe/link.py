@@ -67,13 +67,14 @@ class Link:
         self.problem_code: str | None = None
         self.failures = 0  # failed readings in a row
         self.interval = timedelta(seconds=5)
+        self.pooled = False  # whether a pooler was seen in between
         self.attentive = False  # whether a wake-up of the store should bring the next reading forward
         self._cluster = cluster
         self._lead = lead
         self._registered = 0.0
         self._after = after
         self._dsn: str | None = None
-        self._direct: str | None = None
+        self._listens_at: str | None = None
         self._conn: Any = None
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
@@ -106,19 +107,21 @@ class Link:
             return None
         return f"{self.name}: {self.problem}"
 
-    async def use(self, dsn: str, direct: str | None, interval: timedelta) -> None:
-        """Read this database from now on; a new DSN (rotation) is used at once, and idle connections to the old one end."""
+    async def use(self, dsn: str, listens_at: str | None, interval: timedelta) -> None:
+        """Read this database from now on; a new DSN (rotation) is used at once, and idle connections to the old one end.
+
+        `listens_at`: where wake-ups come from; None behind a pooler that does not carry them.
+        """
         self.interval = interval
-        if (dsn, direct) == (self._dsn, self._direct):
+        if (dsn, listens_at) == (self._dsn, self._listens_at):
             return
-        self._dsn, self._direct = dsn, direct
+        self._dsn, self._listens_at = dsn, listens_at
         await self._stop()
         self.term = None
         loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._read_for_ever(), name=f"link {self.key}"),
-            loop.create_task(self._listen_for_ever(), name=f"listen {self.key}"),
-        ]
+        self._tasks = [loop.create_task(self._read_for_ever(), name=f"link {self.key}")]
+        if listens_at is not None:
+            self._tasks.append(loop.create_task(self._listen_for_ever(listens_at), name=f"listen {self.key}"))
 
     async def close(self) -> None:
         """Stop reading, resign and close the connections."""
@@ -141,10 +144,13 @@ class Link:
     async def call(self, call: Call[T]) -> T:
         """Run one call; raises PoolkeeperError or OSError, TimeoutError included, and then reconnects with the next."""
         async with self._turn:
-            if self._conn is None or self._conn.closed:
+            fresh = self._conn is None or self._conn.closed
+            if fresh:
                 self._conn = await self._open(self._dsn)
             try:
                 async with asyncio.timeout(CALL_TIMEOUT):
+                    if fresh:
+                        self.pooled = await arun(self._conn, calls.backend()) != self._conn.info.backend_pid
                     return await arun(self._conn, call)
             except BaseException as error:
                 if not isinstance(error, PoolkeeperError) or self._conn.closed:
@@ -227,11 +233,11 @@ class Link:
         self.failures += 1
         self.problem, self.problem_code = problem, None if code is None else str(code)
 
-    async def _listen_for_ever(self) -> None:
+    async def _listen_for_ever(self, dsn: str) -> None:
         while True:
             conn = None
             try:
-                conn = await self._open(self._direct or self._dsn)
+                conn = await self._open(dsn)
                 await arun(conn, calls.listen())
                 async for _ in conn.notifies():
                     if self.attentive:

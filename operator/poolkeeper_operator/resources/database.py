@@ -22,6 +22,13 @@ class Migrations(StrEnum):
     MANUAL = "Manual"
 
 
+class Pooler(StrEnum):
+    """What the connection strings for workers and readings go through."""
+
+    NONE = "None"
+    TRANSACTION = "Transaction"
+
+
 class DatabaseSpec(Model):
     """How to reach it and who migrates it."""
 
@@ -34,7 +41,7 @@ class DatabaseSpec(Model):
     dsn_secret_ref: SecretRef = Field(description="Connection string for workers and the operator's readings.")
     direct_secret_ref: SecretRef | None = Field(
         None,
-        description="A connection string past the pooler, for LISTEN and migrations. Needed only when dsnSecretRef goes through a pooler.",
+        description="A connection string past the pooler, for LISTEN and renewals. Of use only when dsnSecretRef goes through a pooler.",
     )
     admin_secret_ref: SecretRef | None = Field(
         None, description="The owner's connection string, for migrations by the operator. Workers never see it."
@@ -42,6 +49,10 @@ class DatabaseSpec(Model):
     migrations: Migrations | None = Field(
         None,
         description="Auto: the operator applies them (needs adminSecretRef). Manual: the condition Ready names the command. Default: Auto with adminSecretRef, else Manual.",
+    )
+    pooler: Pooler = Field(
+        Pooler.NONE,
+        description="Transaction: dsnSecretRef goes through a pooler in transaction mode, such as pgbouncer. Without directSecretRef nothing is notified then: workers look every 5 s, the operator every tickInterval.",
     )
     tick_interval: Annotated[Duration, Between("1s", "5m")] = Field(
         parse_duration("5s"), description="How often queues and pools are read, at one statement for all of them."
@@ -53,6 +64,11 @@ class DatabaseSpec(Model):
         if self.migrations is None:
             return self.admin_secret_ref is not None
         return self.migrations is Migrations.AUTO
+
+    @property
+    def pooled(self) -> bool:
+        """Whether workers must do without what a pooler in transaction mode does not carry."""
+        return self.pooler is Pooler.TRANSACTION
 
     @model_validator(mode="after")
     def _auto_needs_admin(self) -> Self:

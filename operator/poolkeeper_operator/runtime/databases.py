@@ -38,6 +38,9 @@ STALLS = {"dsn_invalid": "DsnInvalid", "login_refused": "LoginRefused", "role_no
 WAITS = {"database_read_only": "ReadOnly", "connections_exhausted": "ConnectionsExhausted"}
 
 
+UNTOLD_POOLER = "; a connection pooler is in between: in transaction mode set spec.pooler: Transaction, and spec.directSecretRef past it"
+
+
 class Databases:
     """Reconciles Databases and keeps their links."""
 
@@ -100,7 +103,8 @@ class Databases:
         if spec.migrates and spec.admin_secret_ref is not None:
             admin = await read_dsn(kube, namespace, name, spec.admin_secret_ref, "adminSecretRef")
             await self._migrate(namespace, name, admin)
-        await self._link(namespace, name).use(dsn.text, direct.text if direct else None, spec.tick_interval)
+        listens_at = direct.text if direct else None if spec.pooled else dsn.text
+        await self._link(namespace, name).use(dsn.text, listens_at, spec.tick_interval)
         return dsn
 
     def _link(self, namespace: str, name: str) -> Link:
@@ -129,7 +133,8 @@ class Databases:
     def _judge(self, namespace: str, name: str, spec: DatabaseSpec) -> list[Condition]:
         link = self._link(namespace, name)
         if link.reading is not None and link.failures < PATIENCE:
-            return verdicts.ready("Reachable", f"schema {link.reading.stats.schema_version}")
+            hint = "" if spec.pooled or not link.pooled else UNTOLD_POOLER
+            return verdicts.ready("Reachable", f"schema {link.reading.stats.schema_version}{hint}")
         if link.problem_code in {"schema_too_old", "schema_too_new"} and not spec.migrates:
             reason = "SchemaTooOld" if link.problem_code == "schema_too_old" else "SchemaTooNew"
             return verdicts.stalled(

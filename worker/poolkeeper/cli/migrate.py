@@ -1,4 +1,4 @@
-"""`poolkeeper migrate --print | --check | --apply`: the schema, on a direct connection of its owner (contract 18)."""
+"""`poolkeeper migrate --print | --check | --apply`: the schema, on a connection of its owner, direct or through a pooler (contract 18, C20)."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""Bringing the schema up to date, on a direct connection of the schema's owner (contract 18).
+"""Bringing the schema up to date, on a connection of the schema's owner, direct or through a pooler (contract 18, C20).
 
 Guarantees: numbered migrations run once, in order, in one transaction with a lock against a second migrator; a
 migration that was changed after it ran is noticed by its checksum. Functions are replaced whenever their text changed.
