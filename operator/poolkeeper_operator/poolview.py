@@ -86,4 +86,6 @@ def _conditions(status: Mapping[str, Any], *, only_trouble: bool = False) -> Ite
 
 def _trouble(condition: Mapping[str, Any]) -> bool:
     bad = "False" if condition["type"] in {"Ready", "ScalingActive", "SignalFresh", "DrainBudgetOK"} else "True"
-    return bool(condition["status"] == bad or condition["reason"] in {"ForeignWriter", "ReplicasNotObeyed"})
+    return bool(
+        condition["status"] == bad or condition["reason"] in {"ForeignWriter", "ReplicasNotObeyed", "NoCapableWorker"}
+    )

@@ -33,7 +33,8 @@ STATUS = {
     },
     "TaskQueue": {
         "observedGeneration": 1, "policyVersion": 3, "oldestRunnableAge": "15s", "leaseExpiries": 4,
-        "depth": {"ready": 12, "scheduled": 3, "leased": 1, "running": 8, "waiting": 40, "heldBack": {"isolation": 2}},
+        "depth": {"ready": 12, "scheduled": 3, "leased": 1, "running": 8, "waiting": 40,
+        "heldBack": {"isolation": 2, "noCapableWorker": 3}},
         "deadLetters": {"total": 2, "growthPerMinute": 1}, "conditions": CONDITIONS,
     },
     "WorkerPool": {

@@ -34,6 +34,14 @@ def test_it_names_what_is_in_the_way():
     assert "SignalFresh" not in text
 
 
+def test_it_tells_of_tasks_that_nobody_can_run():
+    """C06: why it does not grow for them, though it is sized as it should be."""
+    sentence = "tasks of type mail.new wait in its queues, and no worker of any pool can run them"
+    told = {"type": "ScalingActive", "status": "True", "reason": "NoCapableWorker", "message": sentence}
+    for text in (explanation(pool(conditions=[told])), overview(pool(conditions=[told]))):
+        assert f"  ScalingActive=True (NoCapableWorker): {sentence}" in text
+
+
 def test_a_pool_that_nobody_looked_at_says_so():
     """Rather than pretending that it is at zero for a reason."""
     assert "The operator has not looked at it yet" in "\n".join(explanation(pool()))

@@ -12,8 +12,8 @@ OLD = timedelta(seconds=40)
 QUEUE: dict[str, Any] = {
     "queue_id": 1, "namespace": "a", "name": "q", "policy_version": 1, "paused": False, "concurrency_max": None, "ready": 50,
     "scheduled": 0, "leased": 0, "running": 6, "waiting": 0, "dead": 2, "dead_recent": 0, "dead_unannounced": False, "oldest_runnable": OLD,
-    "next_due": None, "lease_expiries": 0, "suspects": 3,
-    "types": [TypeStats(type="a.b", ready=20, oldest=timedelta(seconds=5)), TypeStats(type="c", ready=27, oldest=OLD)],
+    "next_due": None, "lease_expiries": 0, "suspects": 3, "no_capable_worker": 0,
+    "types": [TypeStats(type="a.b", ready=20, oldest=timedelta(seconds=5), suspects=1), TypeStats(type="c", ready=27, oldest=OLD, suspects=2)],
 }  # fmt: skip
 
 
@@ -26,7 +26,18 @@ def test_all_that_could_run_now_pulls():
 
 
 def test_only_the_pools_own_task_types_pull():
-    assert waiting(["a.b"]) == Backlog(20, capped=False, oldest=timedelta(seconds=5), suspects=3, dead=2)
+    assert waiting(["a.b"]) == Backlog(20, capped=False, oldest=timedelta(seconds=5), suspects=1, dead=2)
+
+
+def test_suspects_of_other_types_ask_for_no_pod():
+    """C06: one that a build cannot run any more would keep a pod for ever."""
+    other = TypeStats(type="c", ready=0, oldest=None, suspects=2)
+    assert _of_queue(QueueStats(**QUEUE | {"types": [other]}), ["a.b"]) == Backlog(dead=2)
+
+
+def test_a_pool_that_was_never_seen_takes_the_age_of_what_the_store_calls_unable():
+    """Q11, O12: for it, it could run now."""
+    assert waiting(oldest_runnable=None).oldest == OLD
 
 
 def test_a_paused_queue_does_not_pull():

@@ -88,6 +88,12 @@ async def test_all_objects_together_write_a_few_times_a_second():
         (status(1), {**status(1), "observedGeneration": 2}, True),
         (status(1), {**status(1), "deadLetters": {"total": 1}}, True),
         ({**status(1), "deadLetters": {"total": 1}}, {**status(1), "deadLetters": {"total": 2}}, False),
+        (status(1), status(1, depth={"ready": 1, "heldBack": {"noCapableWorker": 1}}), True),
+        (
+            status(1, depth={"ready": 2, "heldBack": {"noCapableWorker": 1, "isolation": 1}}),
+            status(1, depth={"ready": 2, "heldBack": {"noCapableWorker": 2}}),
+            False,
+        ),
         (status(1), {**status(1), "decisions": [{"time": "now"}]}, True),
         ({"replicas": 1, "wanted": {"applied": 3}}, {"replicas": 2, "wanted": {"applied": 3}}, False),
         ({"replicas": 2, "wanted": {"applied": 3}}, {"replicas": 3, "wanted": {"applied": 3}}, True),

@@ -1,6 +1,10 @@
 """Leases, clocks, builds, drains and frozen workers, as they went wrong elsewhere (field cases C02, C04, C06, C08, C14, C30)."""
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -101,24 +105,60 @@ def test_leases_and_due_times_follow_the_databases_clock_alone(stage: Stage) -> 
     assert rows(stage, early) == []
 
 
+CLAIMS = """
+    CREATE TABLE claims (task_id uuid);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO public.claims (task_id) VALUES (NEW.task_id);
+        RETURN NEW;
+    END $$;
+    CREATE TRIGGER note AFTER INSERT ON poolkeeper.lease FOR EACH ROW EXECUTE FUNCTION note();
+"""
+"""Every claim of a task, also one that would be given back."""
+
+
+def turns(worker: Worker) -> float:
+    """Round trips of its claim loop so far."""
+    lines = worker.get("/metrics")[1].splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("poolkeeper_worker_turns_total "))
+
+
+def told(stage: Stage, *argv: str) -> Any:
+    """What a command prints as JSON."""
+    command = [sys.executable, "-m", "poolkeeper", *argv, "--output", "json"]
+    found = subprocess.run(command, env={**os.environ, "POOLKEEPER_DSN": stage.dsn}, capture_output=True, check=True)
+    return json.loads(found.stdout)
+
+
 def test_a_build_that_lacks_a_type_leaves_its_tasks_alone_until_one_comes_that_has_it(stage: Stage) -> None:
-    """C06: nothing is claimed, spent or failed; the queue shows what waits; the new build does it in the first delivery."""
-    old = stage.worker({"POOLKEEPER_TASK_TYPES": "t.noop"}).ready()
+    """C06: no claim, nothing spent, no hot loop; queue and task say that nobody can; the new build's first delivery does it."""
+    stage.apply(max_deliveries=3)
+    with psycopg.connect(stage.dsn) as conn:
+        conn.execute(CLAIMS)
+    old = stage.worker({"POOLKEEPER_TASK_TYPES": "t.noop", "POOLKEEPER_BUILD": "v1"}).ready()
     unknown = [stage.submit("t.count", n) for n in range(10)]
     known = [stage.submit("t.noop") for _ in range(10)]
     for task in known:
         stage.ends(task)
-    at = time.monotonic()
-    eventually(lambda: time.monotonic() > at + 2 * LEASE, "the old build has looked many times")
+    at, before = time.monotonic(), turns(old)
+    eventually(lambda: turns(old) >= before + 12, "the old build has looked many times")
+    looked, seconds = turns(old) - before, time.monotonic() - at
+    assert looked <= 5 + 5 * seconds, "an idle turn now and then, never one after another"
     for task in unknown:
         view = stage.view(task)
-        assert (view.state, view.deliveries) == ("ready", 0)
+        assert (view.state, view.reason, view.deliveries) == ("ready", "no_capable_worker", 0)
+    (queue,) = told(stage, "queue", "list")
+    assert (queue["ready"], queue["no_capable_worker"], queue["dead"]) == (10, 10, 0)
+    assert told(stage, "task", "show", str(unknown[0]))["reason"] == "no_capable_worker"
     assert stage.notes() == []
-    assert rows(stage, "SELECT 1 FROM poolkeeper.lease") == []
-    assert "poolkeeper_worker_claims_total 10.0" in old.get("/metrics")[1]
-    stage.worker().ready()
+    claims = "SELECT task_id, count(*) AS n FROM public.claims GROUP BY task_id"
+    assert {row.task_id: row.n for row in rows(stage, claims)} == dict.fromkeys(known, 1)
+    stage.worker({"POOLKEEPER_BUILD": "v2"}).ready()
     for task in unknown:
         assert stage.ends(task).deliveries == 1
+    assert {row.task_id: row.n for row in rows(stage, claims)} == dict.fromkeys([*known, *unknown], 1)
+    assert told(stage, "queue", "list")[0]["no_capable_worker"] == 0
+    assert old.process.poll() is None, old.log
 
 
 def test_six_drains_cost_a_task_neither_its_budget_nor_its_steps(stage: Stage) -> None:

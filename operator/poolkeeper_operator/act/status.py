@@ -94,9 +94,16 @@ def urgent(present: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
         return True
     if bool((present.get("deadLetters") or {}).get("total")) != bool((status.get("deadLetters") or {}).get("total")):
         return True
+    if _unable(present) != _unable(status):
+        return True
     if _named(present) != _named(status):
         return True
     return _settled(present) != _settled(status) or _verdicts(present) != _verdicts(status)
+
+
+def _unable(status: Mapping[str, Any]) -> bool:
+    """Whether some tasks have no worker that can run them."""
+    return bool(((status.get("depth") or {}).get("heldBack") or {}).get("noCapableWorker"))
 
 
 def _named(status: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -80,12 +80,14 @@ def _of_queue(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
 
 
 def _waiting(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
-    if types is None:
-        return Backlog(stats.ready, stats.ready >= CAPPED, stats.oldest_runnable, stats.suspects, stats.dead)
-    mine = [each for each in stats.types if each.type in types]
+    mine = [each for each in stats.types if types is None or each.type in types]
     ages = [each.oldest for each in mine if each.oldest is not None]
+    if types is None:  # what is due and not swept yet has no type here
+        ages += [] if stats.oldest_runnable is None else [stats.oldest_runnable]
+        return Backlog(stats.ready, stats.ready >= CAPPED, max(ages, default=None), stats.suspects, stats.dead)
     ready = sum(each.ready for each in mine)
-    return Backlog(ready, ready >= CAPPED, max(ages, default=None), stats.suspects, stats.dead)
+    suspects = sum(each.suspects for each in mine)
+    return Backlog(ready, ready >= CAPPED, max(ages, default=None), suspects, stats.dead)
 
 
 def _plus(a: Backlog, b: Backlog) -> Backlog:

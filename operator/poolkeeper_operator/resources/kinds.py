@@ -104,6 +104,12 @@ TASKQUEUE = Kind(
         ),
         Column(name="Dead", path=".status.deadLetters.total", description="Dead letters: they wait for a person."),
         Column(name="Scheduled", path=".status.depth.scheduled", wide=True, description="Tasks that are due later."),
+        Column(
+            name="NoWorker",
+            path=".status.depth.heldBack.noCapableWorker",
+            wide=True,
+            description="Tasks of types that no worker can run.",
+        ),
         Column(name="Expiries", path=".status.leaseExpiries", wide=True, description="Leases that ended by expiry."),
         Column(name="Policy", path=".status.policyVersion", wide=True, description="Version of the policy in force."),
         WHY,

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from poolkeeper.store import Call, calls
 from poolkeeper_operator.act.events import Kind, event, moment_suffix
 from poolkeeper_operator.act.status import StatusWriter
-from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.observe.world import World
-from poolkeeper_operator.resources import read_spec
+from poolkeeper_operator.resources import WorkerPoolSpec, read_spec
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
 from poolkeeper_operator.runtime.kinds import NAMESPACE, Resource
@@ -25,6 +25,7 @@ from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
 log = logging.getLogger(__name__)
 S = TypeVar("S", bound=BaseModel)
 Manifest = dict[str, Any]
+Serving = dict[str, list[tuple[Mapping[str, Any], WorkerPoolSpec]]]  # pools by the names of their queues
 NAMESPACE_KEPT = 60.0  # seconds that a namespace's labels are remembered
 
 
@@ -40,6 +41,9 @@ class Context:
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     loops: Loops = field(default_factory=Loops)
     judged: set[tuple[str, str]] = field(default_factory=set)  # databases that were reconciled at least once
+    serving: dict[tuple[str, str], tuple[Reading | None, Serving]] = field(
+        default_factory=dict
+    )  # by database, as of a reading
     status: StatusWriter = field(init=False)
     queue: WorkQueue = field(init=False)
     _specs: dict[str, tuple[int, Any]] = field(default_factory=dict)  # by uid: the generation that was read

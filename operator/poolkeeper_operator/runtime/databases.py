@@ -192,6 +192,7 @@ class Databases:
     async def _forget(self, namespace: str, name: str) -> None:
         self._context.judged.discard((namespace, name))
         self._told.pop((namespace, name), None)
+        self._context.serving.pop((namespace, name), None)
         link = self._context.links.pop((namespace, name), None)
         if link is None:
             return

@@ -1,7 +1,7 @@
 """What the operator remembers of a pool between two reconciles; lost at a restart, and nothing unsafe follows from that."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from statistics import median
@@ -44,7 +44,6 @@ class Memory:
     conflicts: int = 0  # in a row, of writes of the size
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
-    capability: dict[str, list[str]] = field(default_factory=dict)  # task types by build, as sessions told
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)
 
     @classmethod
@@ -63,16 +62,6 @@ class Memory:
             self._starts.setdefault(uid, min(took, LONGEST_START_UP))
         while len(self._starts) > START_UPS:
             self._starts.popitem(last=False)
-        if view.stats is not None and view.stats.types is not None:
-            for session in view.stats.sessions:
-                if session.build:
-                    self.capability = {session.build: list(view.stats.types)}
-
-    def types(self, wanted: Sequence[str], build: str | None) -> list[str] | None:
-        """The task types that a pool can run: as the user says, else as its sessions of this build told; None: unknown, all."""
-        if wanted:
-            return list(wanted)
-        return self.capability.get(build) if build else None
 
     @property
     def start_up(self) -> timedelta | None:

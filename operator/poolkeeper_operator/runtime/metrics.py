@@ -22,6 +22,11 @@ POOL_GAUGES: Mapping[str, Gauge] = {
 }
 QUEUE_GAUGES: Mapping[str, Gauge] = {
     "ready": Gauge("poolkeeper_queue_runnable_tasks", "Tasks that could run now (counted up to 10000).", _QUEUE),
+    "unable": Gauge(
+        "poolkeeper_queue_no_capable_worker_tasks",
+        "Of these, tasks of types that no worker of the queue can run.",
+        _QUEUE,
+    ),
     "running": Gauge("poolkeeper_queue_running_tasks", "Tasks in user code.", _QUEUE),
     "dead": Gauge("poolkeeper_queue_dead_letters", "Tasks that wait for a person.", _QUEUE),
     "dead_recent": Gauge("poolkeeper_queue_dead_letters_last_minute", "Of these, new within a minute.", _QUEUE),
@@ -49,10 +54,11 @@ def tell_pool(namespace: str, pool: str, decision: Decision, replicas: int, busy
         POOL_GAUGES[name].labels(namespace, pool).set(value)
 
 
-def tell_queue(stats: QueueStats) -> None:
-    """The last reading of a queue."""
+def tell_queue(stats: QueueStats, unable: int) -> None:
+    """The last reading of a queue, and how many of its tasks nobody can run."""
     values = {
         "ready": stats.ready,
+        "unable": unable,
         "running": stats.running,
         "dead": stats.dead,
         "dead_recent": stats.dead_recent,

@@ -6,7 +6,7 @@ written as it was seen, or not at all: who was frozen in between changes nothing
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import living, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
+from poolkeeper_operator.runtime.capability import unable
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.freshness import Freshness
@@ -122,7 +123,8 @@ class Pools:
         pods = living(self._context.world.pods(namespace, name))
         refusal = _sentence("a child of the pool", problem) if problem and problem.status in DENIED else ""
         share = self._allotment(pool, spec)
-        seen = poolstatus.Seen(pool, spec, live, pods, memory, drains, sized, place.link, share, refusal)
+        nobody = self._unable(namespace, spec, place) if sized is not None and sized.view is not None else ()
+        seen = poolstatus.Seen(pool, spec, live, pods, memory, drains, sized, place.link, share, refusal, nobody)
         status = poolstatus.status(seen, self._freshness, self._context.now())
         again = await self._context.write_status(POOL, pool, status)
         waits = [AGAIN, *([] if again is None else [again])]
@@ -146,6 +148,13 @@ class Pools:
         busy = sized.view.busy if sized.view else None
         metrics.tell_pool(namespace, name, sized.decision, int(live["spec"].get("replicas") or 0), busy)
         return sized
+
+    def _unable(self, namespace: str, spec: WorkerPoolSpec, place: Place) -> Sequence[str]:
+        """The types of tasks in its queues that nobody can run."""
+        if place.link is None:
+            return ()
+        found = [unable(self._context, place.link, namespace, queue.name) for queue in spec.queues]
+        return sorted({each.type for kinds in found for each in kinds})
 
     def _allotment(self, pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Any:
         if not spec.providers:

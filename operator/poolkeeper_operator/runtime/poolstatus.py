@@ -27,6 +27,8 @@ from poolkeeper_operator.runtime.memory import Memory
 from poolkeeper_operator.runtime.scaler import Sized
 from poolkeeper_operator.runtime.shares import CLOSED
 
+NAMED = 5  # task types in one sentence
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -42,6 +44,7 @@ class Seen:
     link: Link | None
     allotment: Allotment | None
     refusal: str = ""  # what the API server refuses of its children
+    unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
 
 
 def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
@@ -158,9 +161,19 @@ def _scaling(seen: Seen) -> Condition:
         return Condition("ScalingActive", "True", "ReplicasNotObeyed", text)
     if decision.blind:
         return Condition("ScalingActive", "False", "SignalLost", "the size stays: the queues cannot be read")
+    if seen.unable and decision.reason != "Hold":
+        return Condition("ScalingActive", "True", "NoCapableWorker", _nobody(seen.unable))
     # The sentence of the last change, not of this moment: a status must not move with every age.
     last = seen.memory.lines[0]["sentence"] if seen.memory.lines else "its size has not changed yet"
     return Condition("ScalingActive", "True", "Hold" if decision.reason == "Hold" else "Sized", last)
+
+
+def _nobody(types: Sequence[str]) -> str:
+    more = f" and {len(types) - NAMED} more" if len(types) > NAMED else ""
+    return (
+        f"tasks of type {', '.join(types[:NAMED])}{more} wait in its queues, and no worker of any pool can run them: they ask for no "
+        "pods; roll out a build that has the type (and taskTypes that name it), or cancel them"
+    )
 
 
 def _quota(seen: Seen) -> Condition:

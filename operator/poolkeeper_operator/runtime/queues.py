@@ -5,7 +5,7 @@ never touched; a batch of dead letters is announced by an Event whose name is th
 refused. Without a reading the last figures stand and SignalFresh says since when and why.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,15 +13,17 @@ from typing import Any
 from poolkeeper.codes import Code
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.store import calls
-from poolkeeper.store.rows import Applied, QueueStats
+from poolkeeper.store.rows import Applied, QueueStats, TypeStats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, coarse, merge
+from poolkeeper_operator.observe.capability import tasks
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import ResourceError, TaskQueueSpec, TaskQueueStatus
 from poolkeeper_operator.resources.taskqueue import DeadLetters, Depth, HeldBack
 from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.announcer import Announcer
+from poolkeeper_operator.runtime.capability import unable
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
@@ -110,11 +112,12 @@ class Queues:
         ):  # it was made just now: the reading that has it comes at once, and with it one whole status
             link.wake()
             return CONNECTING
-        metrics.tell_queue(stats)
+        nobody = unable(self._context, link, *key)
+        metrics.tell_queue(stats, tasks(nobody))
         verdict = _judge(manifest, spec, applied.policy_version)
         if not (applied.changed and applied.policy_version == 1):
             await self._tell_inherited(manifest, stats)
-        again = await self._write(manifest, verdict, link, stats, applied.policy_version)
+        again = await self._write(manifest, verdict, link, stats, applied.policy_version, nobody)
         return sooner(again, await self._announcer.announce(manifest, spec, stats, link))
 
     async def _remove(self, manifest: Mapping[str, Any]) -> float | None:
@@ -206,6 +209,7 @@ class Queues:
         link: Link | None,
         stats: QueueStats | None,
         version: int | None = None,
+        nobody: Sequence[TypeStats] = (),
     ) -> float | None:
         present = manifest.get("status") or {}
         now = self._context.now()
@@ -218,7 +222,7 @@ class Queues:
         refusal = await self._removals.refusal(manifest)
         if refusal is not None:
             conditions.append(refusal)
-        figures = _figures(stats) if stats is not None else _last_figures(present)
+        figures = _figures(stats, nobody) if stats is not None else _last_figures(present)
         if version is not None:
             figures["policyVersion"] = version
         status = {
@@ -272,7 +276,11 @@ def _dead_letters(stats: QueueStats) -> Condition:
     return Condition("DeadLetters", "True", "WaitingForAPerson", text)
 
 
-def _figures(stats: QueueStats) -> dict[str, Any]:
+def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
+    held_back = HeldBack(isolation=stats.suspects or None, no_capable_worker=tasks(nobody) or None)
+    # what only a pool that has never had a session can run: the store does not know of it, and of no age
+    ages = [each.oldest for each in stats.types if not each.known and each not in nobody]
+    oldest = max((age for age in (stats.oldest_runnable, *ages) if age is not None), default=None)
     return TaskQueueStatus(
         policy_version=stats.policy_version,
         depth=Depth(
@@ -281,9 +289,9 @@ def _figures(stats: QueueStats) -> dict[str, Any]:
             leased=stats.leased,
             running=stats.running,
             waiting=stats.waiting,
-            held_back=HeldBack(isolation=stats.suspects) if stats.suspects else None,
+            held_back=held_back if held_back.as_status() else None,
         ),
-        oldest_runnable_age=coarse(stats.oldest_runnable),
+        oldest_runnable_age=coarse(oldest),
         dead_letters=DeadLetters(total=stats.dead, growth_per_minute=stats.dead_recent),
         lease_expiries=stats.lease_expiries,
     ).as_status()

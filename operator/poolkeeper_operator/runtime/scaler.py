@@ -15,7 +15,6 @@ from poolkeeper.errors import PoolkeeperError
 from poolkeeper.store import calls
 from poolkeeper_operator.act import owners
 from poolkeeper_operator.act.children import build_replicas
-from poolkeeper_operator.act.podtemplate import BUILD_LABEL
 from poolkeeper_operator.decide.conditions import cut, stamp
 from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.scaling import decide
@@ -26,6 +25,7 @@ from poolkeeper_operator.observe.pods import COST, PodSeen
 from poolkeeper_operator.observe.signals import PoolView, backlog, pod_states, signals, view
 from poolkeeper_operator.resources import WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics
+from poolkeeper_operator.runtime.capability import can_run
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import DEPLOYMENT, POD, SCALER
@@ -72,7 +72,7 @@ class Scaler:
         self._notice_foreign(deployment, memory)
         blind, seen = link.blind(now), None
         if blind is None and link.reading is not None:
-            seen = self._view(pool, spec, link, deployment, pods, memory)
+            seen = self._view(pool, spec, link, deployment, pods)
             memory.learn(seen)
         observed = (
             Blind(cause=blind or "", replicas=replicas)
@@ -109,14 +109,11 @@ class Scaler:
         link: Link,
         deployment: Mapping[str, Any],
         pods: Sequence[PodSeen],
-        memory: Memory,
     ) -> PoolView:
         assert link.reading is not None  # noqa: S101 - by the caller
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
-        build = (deployment["metadata"].get("labels") or {}).get(BUILD_LABEL)
-        waiting = backlog(
-            link.reading, namespace, [queue.name for queue in spec.queues], memory.types(spec.task_types, build)
-        )
+        types = can_run(self._context, pool, spec, link)
+        waiting = backlog(link.reading, namespace, [queue.name for queue in spec.queues], types)
         return view(link.reading, f"{namespace}/{name}", waiting, pods, deployment)
 
     async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> int:

@@ -11,6 +11,7 @@ from poolkeeper.store import calls
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.signals import backlog
 from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
+from poolkeeper_operator.runtime.capability import can_run
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.shares import Shares
@@ -63,7 +64,8 @@ class Ticks:
             pools[pool] = (spec, link)
             if link is not None and link.reading is not None:
                 names = [queue.name for queue in spec.queues]
-                demand[pool] = backlog(link.reading, meta["namespace"], names, spec.task_types or None).runnable
+                types = can_run(self._context, manifest, spec, link)
+                demand[pool] = backlog(link.reading, meta["namespace"], names, types).runnable
         return pools, demand
 
     def link_of(self, namespace: str, spec: WorkerPoolSpec) -> Link | None:

@@ -54,12 +54,15 @@ def apply(file: Path, dsn: str | None, form: str) -> None:
 @dsn
 @output
 def list_(dsn: str | None, form: str) -> None:
-    """List all queues with their depth and the age of the oldest task that could run."""
+    """List all queues with their depth and the age of the oldest task that could run.
+
+    NO WORKER counts the ready tasks of types that no worker can run, as far as workers have told what they can.
+    """
     found = ask(dsn, calls.queues())
     if form == "json":
         print(as_json(found))
         return
-    heads = ("QUEUE", "PAUSED", "READY", "SCHEDULED", "WAITING", "RUNNING", "DEAD", "OLDEST")
+    heads = ("QUEUE", "PAUSED", "READY", "NO WORKER", "SCHEDULED", "WAITING", "RUNNING", "DEAD", "OLDEST")
     print(
         table(
             heads,
@@ -68,6 +71,7 @@ def list_(dsn: str | None, form: str) -> None:
                     f"{q.namespace}/{q.name}",
                     q.paused,
                     q.ready,
+                    q.no_capable_worker,
                     q.scheduled,
                     q.waiting,
                     q.running + q.leased,

@@ -233,11 +233,17 @@ class Applied:
 
 @dataclass(frozen=True)
 class TypeStats:
-    """Ready tasks of one type in a queue (counted up to a cap) and the age of the oldest."""
+    """Ready tasks of one type in a queue (counted up to a cap), the age of the oldest, and who can run them (Q11).
+
+    ``live``: a session that may claim now; ``known``: that, or the last session of a pool, or nobody was ever seen there.
+    """
 
     type: str
-    ready: int
-    oldest: timedelta
+    ready: int  # suspects apart
+    oldest: timedelta | None  # of these
+    suspects: int = 0
+    live: bool = True
+    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -262,6 +268,7 @@ class QueueStats:
     next_due: timedelta | None
     lease_expiries: int
     suspects: int
+    no_capable_worker: int  # ready, suspects included, of types that nobody can run, as far as sessions told (Q11)
     types: list[TypeStats]
 
 
@@ -294,15 +301,23 @@ class DrainSample:
 
 
 @dataclass(frozen=True)
+class BuildStats:
+    """What a build of a pool can run."""
+
+    build: str | None
+    types: list[str]
+
+
+@dataclass(frozen=True)
 class PoolStats:
-    """One pool now; ``types`` is what its last session could run, None before the first (Q11)."""
+    """One pool now; ``builds`` are those of its live sessions and of its last one; empty before the first (Q11)."""
 
     pool: str
     running: int
     max_running: int | None
     sessions: list[SessionStats]
     drains: list[DrainSample]
-    types: list[str] | None
+    builds: list[BuildStats]
 
 
 @dataclass(frozen=True)

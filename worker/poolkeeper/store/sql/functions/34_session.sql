@@ -15,6 +15,7 @@ DECLARE
     _secret text := poolkeeper.token_text(uuid_send(gen_random_uuid()));
     _pool_id integer;
     _ids    integer[];
+    _keys   bigint[] := ARRAY(SELECT poolkeeper.type_key(t) FROM unnest(_types) AS t);
 BEGIN
     IF NOT coalesce(poolkeeper.printable(_pool) AND _concurrency BETWEEN 1 AND 10000, false) THEN
         RAISE EXCEPTION 'no session for pool "%" with % slots', left(_pool, 200), _concurrency USING ERRCODE = 'PK400',
@@ -26,14 +27,16 @@ BEGIN
     IF _caller.tenants IS NOT NULL OR _caller.tenants_except IS NOT NULL THEN  -- a claim does not look at tenants yet (Q11)
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a worker''s row in poolkeeper.access cannot name tenants yet; name queues';
     END IF;
-    INSERT INTO poolkeeper.pool AS p (name, known_types) VALUES (_pool, _types)
-    ON CONFLICT (name) DO UPDATE SET known_types = EXCLUDED.known_types WHERE p.known_types IS DISTINCT FROM EXCLUDED.known_types;
+    INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues) VALUES (_pool, _info ->> 'build', _types, _keys, _paths)
+    ON CONFLICT (name) DO UPDATE SET (known_build, known_types, known_keys, known_queues)
+                                   = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues)
+    WHERE (p.known_build, p.known_types, p.known_queues) IS DISTINCT FROM (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_queues);
     SELECT p.id INTO _pool_id FROM poolkeeper.pool AS p WHERE p.name = _pool;
     _ids := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = ANY (_paths) ORDER BY q.id);
     INSERT INTO poolkeeper.session (id, secret_hash, pool_id, role, queues, queue_ids, types, type_keys, concurrency, info,
                                     registered_at, renewed_at, idle_since)
     VALUES (_id, poolkeeper.token_hash(_secret), _pool_id, session_user, _paths, _ids, _types,
-            ARRAY(SELECT poolkeeper.type_key(t) FROM unnest(_types) AS t), _concurrency, _info, _now, _now, _now);
+            _keys, _concurrency, _info, _now, _now, _now);
     RETURN QUERY
         SELECT _id, _secret, t.timeout / 4, t.timeout,
                ARRAY(SELECT p FROM unnest(_paths) AS p WHERE NOT EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = p)),

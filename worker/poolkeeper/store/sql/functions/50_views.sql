@@ -49,14 +49,16 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
-    SELECT v.id, v.queue, v.type, v.tenant, v.priority::integer, v.state, v.reason, v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
+    SELECT v.id, v.queue, v.type, v.tenant, v.priority::integer, v.state,
+           CASE WHEN v.state = 'ready' AND v.reason IS NULL AND NOT poolkeeper.somebody_can(me.queue_id, v.type) THEN 'no_capable_worker' ELSE v.reason END,
+           v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
            v.result, v.labels, c.value,
            (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,
            l.cancel_by IS NOT NULL
-    FROM poolkeeper.tasks AS v
+    FROM (SELECT t.id, t.queue_id FROM poolkeeper.visible_task(_task_id) AS t OFFSET 0) AS me
+    JOIN poolkeeper.tasks AS v ON v.id = me.id
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = v.id
     LEFT JOIN poolkeeper.lease AS l ON l.task_id = v.id
-    WHERE v.id = (poolkeeper.visible_task(_task_id)).id
 $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.timeline(_task_id uuid)

@@ -1,13 +1,15 @@
 -- What the operator needs, in one statement for all queues and pools (O10). Cost: one probe for each (lane, type,
 -- priority) that has ready tasks (at most 1000 a queue), and counts that stop at 10,000; never the backlog.
 
-CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(_q poolkeeper.queue, _now timestamptz) RETURNS jsonb
+-- One queue. _live, _known: what somebody can run there (poolkeeper.capable), NULL where no worker was ever seen. A task
+-- that nobody can run is ready, and counted as such, but no work that could run now: it makes nothing look old (O12).
+CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(_q poolkeeper.queue, _now timestamptz, _live bigint[], _known bigint[]) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $$
     WITH heads AS MATERIALIZED (
         SELECT h.*, count(*) OVER () AS n FROM poolkeeper.heads((_q).id, -9223372036854775808, 1000) AS h
     ), sized AS MATERIALIZED (
-        SELECT h.*, (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
+        SELECT h.*, coalesce(h.type_key = ANY (_known), true) AS known, (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
                      WHERE r.queue_id = (_q).id AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
                      LIMIT greatest(10, 10000 / h.n)) AS x) AS ready
         FROM heads AS h
@@ -15,7 +17,14 @@ AS $$
         SELECT min(d.due_at) AS since, count(*) AS n
         FROM (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = (_q).id AND k.due_at <= _now ORDER BY k.due_at LIMIT 10000) AS d
     ), suspects AS MATERIALIZED (
-        SELECT min(u.ready_at) AS since, count(*) AS n FROM poolkeeper.suspect AS u WHERE u.queue_id = (_q).id
+        SELECT u.type_key, coalesce(u.type_key = ANY (_known), true) AS known, min(u.ready_at) AS since, count(*) AS n,
+               (array_agg(u.task_id))[1] AS one
+        FROM poolkeeper.suspect AS u WHERE u.queue_id = (_q).id GROUP BY u.type_key
+    ), types AS MATERIALIZED (
+        SELECT x.type_key, x.known, (array_agg(x.one))[1] AS one, sum(x.ready) AS ready, sum(x.suspects) AS suspects, min(x.since) AS since
+        FROM (SELECT s.type_key, s.known, s.head_task AS one, s.ready, 0 AS suspects, s.head_ready_at AS since FROM sized AS s
+              UNION ALL SELECT u.type_key, u.known, u.one, 0, u.n, NULL FROM suspects AS u) AS x
+        GROUP BY x.type_key, x.known
     ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent
         SELECT count(*) FILTER (WHERE l.started_at IS NULL) AS leased, count(*) FILTER (WHERE l.started_at IS NOT NULL) AS running,
                count(*) FILTER (WHERE x.expired) AS expired, min(x.until) FILTER (WHERE x.expired) AS expired_since
@@ -28,7 +37,7 @@ AS $$
     SELECT jsonb_build_object(
         'queue_id', (_q).id, 'namespace', (_q).namespace, 'name', (_q).name, 'policy_version', (_q).policy_version, 'paused', (_q).paused,
         'concurrency_max', (_q).concurrency_max,
-        'ready', least(10000, coalesce((SELECT sum(s.ready) FROM sized AS s), 0) + (SELECT o.n FROM overdue AS o) + (SELECT u.n FROM suspects AS u)
+        'ready', least(10000, coalesce((SELECT sum(t.ready + t.suspects) FROM types AS t), 0) + (SELECT o.n FROM overdue AS o)
                               + (SELECT l.expired FROM leases AS l)),
         'scheduled', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NULL LIMIT 10000) AS x),
         'waiting', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NOT NULL LIMIT 10000) AS x),
@@ -36,23 +45,29 @@ AS $$
         'dead', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id LIMIT 100000) AS x),
         'dead_recent', (SELECT count(*) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '1 minute'),
         'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
-        'suspects', (SELECT u.n FROM suspects AS u),
-        'oldest_runnable', extract(epoch FROM _now - least((SELECT min(s.head_ready_at) FROM sized AS s), (SELECT o.since FROM overdue AS o),
-                                                           (SELECT u.since FROM suspects AS u), (SELECT l.expired_since FROM leases AS l))),
+        'suspects', coalesce((SELECT sum(u.n) FROM suspects AS u), 0),
+        'no_capable_worker', least(10000, coalesce((SELECT sum(t.ready + t.suspects) FROM types AS t WHERE NOT t.known), 0)),
+        'oldest_runnable', extract(epoch FROM _now - least((SELECT min(t.since) FROM types AS t WHERE t.known), (SELECT o.since FROM overdue AS o),
+                                                           (SELECT min(u.since) FROM suspects AS u WHERE u.known), (SELECT l.expired_since FROM leases AS l))),
         'next_due', extract(epoch FROM (SELECT min(d.due_at) FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now) - _now),
         'lease_expiries', (SELECT c.lease_expiries FROM poolkeeper.queue_count AS c WHERE c.queue_id = (_q).id),
         'types', coalesce((
-            SELECT jsonb_agg(jsonb_build_object('type', y.type, 'ready', y.ready, 'oldest', extract(epoch FROM _now - y.since)))
-            FROM (SELECT (SELECT t.type FROM poolkeeper.task AS t WHERE t.id = (array_agg(s.head_task))[1]) AS type,
-                         sum(s.ready) AS ready, min(s.head_ready_at) AS since
-                  FROM sized AS s GROUP BY s.type_key) AS y), '[]'))
+            SELECT jsonb_agg(jsonb_build_object(
+                'type', (SELECT k.type FROM poolkeeper.task AS k WHERE k.id = t.one), 'ready', t.ready, 'suspects', t.suspects,
+                'oldest', extract(epoch FROM _now - t.since), 'live', coalesce(t.type_key = ANY (_live), false), 'known', t.known))
+            FROM types AS t), '[]'))
 $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.pool_stats(_p poolkeeper.pool, _now timestamptz) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $$
     SELECT jsonb_build_object(
-        'pool', (_p).name, 'max_running', (_p).max_running, 'types', (_p).known_types,
+        'pool', (_p).name, 'max_running', (_p).max_running,
+        'builds', coalesce((
+            SELECT jsonb_agg(jsonb_build_object('build', b.build, 'types', b.types))
+            FROM (SELECT s.info ->> 'build' AS build, s.types FROM poolkeeper.session AS s
+                  WHERE s.pool_id = (_p).id AND s.ended_at IS NULL AND s.renewed_at > _now - interval '2 minutes'
+                  UNION SELECT (_p).known_build, (_p).known_types WHERE (_p).known_types IS NOT NULL) AS b), '[]'),
         'running', (SELECT count(*) FROM poolkeeper.lease AS l WHERE l.pool_id = (_p).id),
         'sessions', coalesce((
             SELECT jsonb_agg(jsonb_build_object(
@@ -81,7 +96,8 @@ DECLARE
     _me  poolkeeper.access := poolkeeper.caller();
 BEGIN
     RETURN QUERY
-        SELECT 'queue', poolkeeper.queue_stats(q, _now) FROM poolkeeper.queue AS q
+        WITH able AS MATERIALIZED (SELECT c.* FROM poolkeeper.capable(NULL, _now) AS c)
+        SELECT 'queue', poolkeeper.queue_stats(q, _now, a.live, a.known) FROM poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
         WHERE (_cluster IS NULL OR q.cluster = _cluster) AND poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name)
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
@@ -96,7 +112,8 @@ LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
-    SELECT poolkeeper.queue_stats(q, n.now) FROM (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who OFFSET 0) AS n
-    CROSS JOIN poolkeeper.queue AS q
+    WITH me AS MATERIALIZED (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who),
+         able AS MATERIALIZED (SELECT c.* FROM me AS n CROSS JOIN LATERAL poolkeeper.capable(NULL, n.now) AS c)
+    SELECT poolkeeper.queue_stats(q, n.now, a.live, a.known) FROM me AS n CROSS JOIN poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
     WHERE poolkeeper.may_tend_queue(n.who, q.namespace || '/' || q.name) ORDER BY q.namespace, q.name
 $$;

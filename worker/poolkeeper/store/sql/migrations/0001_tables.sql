@@ -105,7 +105,10 @@ CREATE TABLE poolkeeper.pool (
     name              text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),  -- 'namespace/name'
     max_running       integer CHECK (max_running >= 0),
     isolating_session uuid,                        -- the one worker that makes room for suspects (Q27)
-    known_types       text[]                       -- what its last session could run (Q11)
+    known_build       text,                        -- of its last session, remembered after it has gone (Q11)
+    known_types       text[],                      -- and what that could run
+    known_keys        bigint[],                    -- the same as in ready.type_key
+    known_queues      text[]                       -- where, as 'namespace/name'
 );
 
 CREATE TABLE poolkeeper.session (
