@@ -36,7 +36,7 @@ test-wide: setup ## what has no room there: every kind of fault; about 15 minute
 test-long: setup ## all of it, with the deep runs: about two hours
 	@echo "poolkeeper: the tests of every layer with the deep runs, about two hours" >&2
 	@$(LAB) tools
-	@$(PYTEST) $(ARGS)
+	@trap : INT TERM; $(PYTEST) $(ARGS); $(TIDY)
 
 check: setup ## lint, format, types, import contracts, drift of what is generated, links: under a minute
 	@failed=; \
