@@ -42,14 +42,17 @@ def test_pools_are_sized_through_the_pooler(stage, behind, operator):
     """C20: migrated, registered, policies applied, read, scaled up and back, without a direct way; nobody complains."""
     admin = {"adminSecretRef": {"name": "pk-main"}, "pooler": "Transaction"}
     stage.apply(stage.db(**admin), stage.queue("mail"), stage.pool("mail"))
-    assert stage.wait_condition("database", "main", "Ready", "True", "Reachable")["message"] == "schema " + version()
-    stage.wait_condition("workerpool", "mail", "Ready", "True")
+    assert (
+        stage.wait_condition("database", "main", "Ready", "True", "Reachable", timeout=60)["message"]
+        == "schema " + version()
+    )
+    stage.wait_condition("workerpool", "mail", "Ready", "True", timeout=60)
     tasks = [{"type": "demo.echo", "payload": n} for n in range(3)]
     verdicts = stage.run(calls.submit_many(f"{stage.namespace}/mail", tasks))
-    until(lambda: stage.replicas("mail") == 3)
+    until(lambda: stage.replicas("mail") == 3, timeout=60)
     for verdict in verdicts:
         stage.run(calls.cancel(verdict.task_id, who="test", why="done"))
-    until(lambda: stage.replicas("mail") == 0)
+    until(lambda: stage.replicas("mail") == 0, timeout=60)
     assert variables(stage, "mail")["POOLKEEPER_POOLER"] == "transaction"
     assert listening(stage) == 0
     assert complaints(operator, behind) == []
@@ -60,7 +63,7 @@ def test_with_a_direct_way_it_listens_there(stage, behind, operator):
     stage.apply(stage.db(pooler="Transaction", directSecretRef={"name": "pk-direct"}, tickInterval="5m"))
     stage.apply(stage.queue("mail"), stage.pool("mail"))
     stage.wait_condition("workerpool", "mail", "Ready", "True", timeout=60)
-    until(lambda: listening(stage) == 1)
+    until(lambda: listening(stage) == 1, timeout=60)
     stage.submit("mail")
     until(lambda: stage.replicas("mail") == 1, timeout=60)
     assert {"POOLKEEPER_POOLER", "POOLKEEPER_DIRECT_DSN_FILE"} <= variables(stage, "mail").keys()
@@ -70,9 +73,12 @@ def test_with_a_direct_way_it_listens_there(stage, behind, operator):
 def test_a_pooler_that_nobody_told_of_is_named_with_the_field_to_set(stage, behind, operator):
     """C20: else its pods would not get in, and their logs alone would say why. Told of, nothing is left to say."""
     stage.apply(stage.db())
-    until(lambda: "spec.pooler: Transaction" in stage.wait_condition("database", "main", "Ready", "True")["message"])
+    until(
+        lambda: "spec.pooler: Transaction" in stage.wait_condition("database", "main", "Ready", "True")["message"],
+        timeout=60,
+    )
     stage.apply(stage.db(pooler="Transaction"))
-    until(lambda: "pooler" not in stage.condition("database", "main", "Ready")["message"])
+    until(lambda: "pooler" not in stage.condition("database", "main", "Ready")["message"], timeout=60)
 
 
 def version():

@@ -1,6 +1,5 @@
 """Contract 4, Q15, F11: which connections a worker has, and that a rotated secret reaches them."""
 
-import socket
 from pathlib import Path
 
 import psycopg
@@ -64,35 +63,6 @@ def test_nothing_that_may_go_through_a_pooler_prepares_statements(stage: Stage) 
             client.submit("default/q", "t.count", n)
         assert client._own is not None
         assert client._own.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
-
-
-def test_a_pooler_that_refuses_what_a_worker_asks_for_is_named_with_the_remedy(stage: Stage) -> None:
-    """C20: as pgbouncer words it; the worker says what to set instead of where the database might be."""
-    words = b"SFATAL\0C08P01\0Munsupported startup parameter: options\0\0"
-    refusal = b"E" + (len(words) + 4).to_bytes(4, "big") + words
-    with socket.create_server(("127.0.0.1", 0)) as pooler:
-        port = pooler.getsockname()[1]
-        worker = stage.worker(
-            {"POOLKEEPER_DSN": f"host=127.0.0.1 port={port} user=x dbname=x sslmode=disable gssencmode=disable"}
-        )
-        eventually(
-            lambda: _answer(pooler, refusal) and "POOLKEEPER_POOLER=transaction" in worker.log,
-            "the worker says what to set",
-        )
-        assert "unsupported startup parameter: options" in worker.log
-
-
-def _answer(server: socket.socket, text: bytes) -> bool:
-    """Answer one caller, if there is one."""
-    server.settimeout(0.1)
-    try:
-        caller, _ = server.accept()
-    except TimeoutError:
-        return True
-    with caller:
-        caller.recv(4096)
-        caller.sendall(text)
-    return True
 
 
 def _end_connections(stage: Stage) -> None:
