@@ -82,3 +82,23 @@ def test_a_pool_that_is_gone_counts_for_nobody_and_one_for_other_types_takes_non
     assert stage.replicas("mail") == 0
     reason = stage.condition("workerpool", "mail", "ScalingActive")["reason"]
     until(lambda: stage.condition("workerpool", "mail", "ScalingActive")["reason"] == "Sized", what=reason)
+
+
+def test_what_a_build_cannot_run_takes_no_share_of_a_quota(stage, operator):
+    """O15, C06: a pool that waits for nothing of its own leaves all calls to one that does."""
+    provider = [{"name": "model", "quotaRef": {"name": "model"}, "perTask": {"concurrentCalls": 1}}]
+    stage.apply(stage.db(), stage.queue("mail"), stage.queue("busy"), stage.quota("model", 8))
+    stage.apply(stage.pool("mail", providers=provider), stage.pool("busy", providers=provider))
+    deployment = until(lambda: stage.get("deployment", "mail"))
+    build = deployment["metadata"]["labels"]["poolkeeper.dev/build"]
+    gone = {"name": "gone", "namespace": stage.namespace, "uid": "gone", "labels": {"poolkeeper.dev/build": build}}
+    stage.run(calls.end_session(stage.session({"metadata": gone}, "mail", "mail")))
+
+    def told(pool):
+        return (stage.condition("workerpool", pool, "QuotaLimited") or {}).get("message", "")
+
+    stage.submit("mail", 20, type="demo.new")
+    stage.submit("busy", 20)
+    until(lambda: "8 of 8 concurrent calls" in told("busy"), what="all of the quota is the busy pool's")
+    assert held_back(stage) == 20
+    assert stage.replicas("mail") == 0
