@@ -16,9 +16,9 @@ pytestmark = pytest.mark.wide
 BUSY = 5.0  # seconds in which requests are counted
 FEW = 15  # writes of one object in that time, with ticks and work each second
 STICKY = [
-    pytest.param({"conflict": af.Answer(409), "forbidden": af.Answer(403)}, id="usual"),
+    pytest.param({"conflict": af.Answer(409), "forbidden": af.Answer(403), "gone": af.Answer(404)}, id="usual"),
     pytest.param(
-        {"internal": af.Answer(500), "refused": af.Answer(422), "gone": af.Answer(404), "reset": af.Reset()},
+        {"internal": af.Answer(500), "refused": af.Answer(422), "reset": af.Reset()},
         id="others",
         marks=pytest.mark.deep,
     ),

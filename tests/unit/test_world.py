@@ -36,6 +36,17 @@ def test_what_a_list_lacks_is_forgotten_unless_it_is_newer_than_the_list():
     assert world.get("WorkerPool", "ns", "created meanwhile") is not None
 
 
+def test_what_was_not_found_is_believed_again_when_a_list_has_it():
+    """O30: nobody told of its end; a late event from before the end that was told changes nothing."""
+    world = World()
+    world.put("Pod", seen("lost", 5))
+    world.drop("Pod", "ns", "lost")
+    assert world.replace("Pod", [seen("lost", 5)], since=5) == {("ns", "lost")}
+    assert world.get("Pod", "ns", "lost") is not None
+    world.drop("Pod", "ns", "lost", at=6)
+    assert not world.put("Pod", seen("lost", 5))
+
+
 def test_pods_are_found_by_their_pool():
     """And forgotten with it."""
     world = World()

@@ -55,7 +55,7 @@ class StatusWriter:
         try:
             answer = await self._kube.apply_status(resource, meta["namespace"], meta["name"], status)
         except KubeError as error:
-            if error.not_found:
+            if error.not_found and await self._has_gone(resource, manifest):
                 raise
             log.warning("status.unwritten: %s %s/%s: %s", resource.kind, meta["namespace"], meta["name"], error)
             wait = max(error.not_before, backoff(refused + 1, random.random()))  # noqa: S311 - no secret
@@ -69,6 +69,15 @@ class StatusWriter:
         """The object is gone."""
         self._written.pop(uid, None)
         self._refused.pop(uid, None)
+
+    async def _has_gone(self, resource: Resource, manifest: Mapping[str, Any]) -> bool:
+        """Whether the object itself is not there: who believed one answer of a server that restarts would lose it from sight."""
+        meta = manifest["metadata"]
+        try:
+            found = await self._kube.get(resource, meta["namespace"], meta["name"])
+        except KubeError:
+            return False
+        return found is None or found["metadata"]["uid"] != meta["uid"]
 
     def _wait(self, uid: str) -> float:
         now = self._clock()

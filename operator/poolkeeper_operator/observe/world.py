@@ -53,10 +53,14 @@ class World:
         return True
 
     def drop(self, kind: str, namespace: str, name: str, at: int = 0) -> bool:
-        """Forget an object that went at version `at`; False if it was not known."""
+        """Forget an object that went at version `at`, or was not found (0); False if it was not known.
+
+        One that was not found is believed again when a list has it as it was: nobody told of its end.
+        """
         gone = self._objects.get(kind, {}).pop((namespace, name), None)
         grave = (kind, (namespace, name))
-        self._gone[grave] = max(at, version(gone) if gone else 0, self._gone.pop(grave, 0))
+        last = version(gone) if gone else 0
+        self._gone[grave] = max(at, last if at else last - 1, self._gone.pop(grave, 0))
         while len(self._gone) > GRAVES:
             self._gone.popitem(last=False)
         if gone is not None and kind == "Pod":

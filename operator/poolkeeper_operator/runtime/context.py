@@ -133,7 +133,9 @@ class Context:
             if not error.not_found:
                 raise
             meta = manifest["metadata"]
-            if self.world.drop(resource.kind, meta["namespace"], meta["name"]):  # deleted, and no event told of it yet
+            known = self.world.get(resource.kind, meta["namespace"], meta["name"])
+            if known is not None and known["metadata"]["uid"] == meta["uid"]:  # deleted, and no event told of it yet
+                self.world.drop(resource.kind, meta["namespace"], meta["name"])
                 self.forget(manifest)
                 self.enqueue(resource, meta["namespace"], meta["name"])
             return None
