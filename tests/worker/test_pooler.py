@@ -79,6 +79,27 @@ def test_a_load_through_the_pooler_is_done_once_each_and_without_an_error(
     assert all("failed: retry after 0 s" in line for line in found)
 
 
+def test_a_pooler_that_goes_away_under_load_and_comes_back_costs_no_second_delivery(
+    behind: tuple[Stage, Pooler], server: Server
+) -> None:
+    """C20: what was claimed, settled or renewed in that moment and never answered is neither lost nor run again."""
+    stage, pooler = behind
+    stage.apply(visibility_timeout="60s")
+    for worker in [stage.worker(TRANSACTION, concurrency=10) for _ in range(3)]:
+        worker.ready()
+    stage.submit_many("t.sleeps", [0.05] * 900)
+    for count in (100, 400):
+        stage.note("out", count=count)
+        pooler.close()
+        pooler.start()
+    done = "SELECT count(*) FROM poolkeeper.delivery WHERE outcome = 'succeeded'"
+    eventually(lambda: ask(server, done) == 900, "all are done", 120)
+    assert Counter(note["what"] for note in stage.notes()) == {"in": 900, "out": 900}
+    assert all("works again" in worker.log for worker in stage.workers)
+    others = "SELECT count(*) FROM poolkeeper.delivery WHERE outcome NOT IN ('succeeded', 'returned')"
+    assert ask(server, others) == 0
+
+
 def test_a_worker_behind_the_pooler_looks_by_itself_and_says_nothing_of_it(
     behind: tuple[Stage, Pooler], server: Server
 ) -> None:
