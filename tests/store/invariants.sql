@@ -72,6 +72,7 @@ JOIN poolkeeper.queue AS q ON q.id = h.queue_id
 CROSS JOIN LATERAL (
     SELECT count(*) AS deliveries, count(*) FILTER (WHERE d.outcome IN ('failed', 'dead')) AS failures,
            count(*) FILTER (WHERE d.outcome = 'expired') AS expiries,
+           count(*) FILTER (WHERE d.outcome = 'expired' AND d.reason = 'beside_others') AS unproven,
            count(*) FILTER (WHERE d.outcome IN ('handed_back', 'returned')) AS hand_backs,
            count(*) FILTER (WHERE d.outcome = 'snoozed') AS snoozes
     FROM poolkeeper.delivery AS d
@@ -79,7 +80,7 @@ CROSS JOIN LATERAL (
       AND d.state_version > coalesce((SELECT max(e.state_version) FROM poolkeeper.event AS e WHERE e.retention = 0 AND e.task_id = h.task_id AND e.kind = 'requeued'), 0)) AS c
 WHERE h.delivery <> (SELECT count(*) FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = h.task_id) + h.open
    OR (h.failures, h.expiries, h.hand_backs, h.snoozes) IS DISTINCT FROM (c.failures, c.expiries, c.hand_backs, c.snoozes)
-   OR h.spent <> c.deliveries + h.open - c.snoozes - least(c.hand_backs, q.max_hand_backs)
+   OR h.spent <> c.deliveries + h.open - c.snoozes - least(c.hand_backs, q.max_hand_backs) - c.unproven
 
 -- name: the counter of lease expiries counts each expired delivery
 SELECT c.queue_id, c.lease_expiries FROM poolkeeper.queue_count AS c

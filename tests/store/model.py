@@ -10,7 +10,7 @@ ENDED = ("succeeded", "failed", "canceled")
 
 @dataclass
 class Task:
-    """One task; `place` is its state, with suspect for a ready one that must run alone."""
+    """One task; `place` is its state, with suspect for a ready one that must run apart from others."""
 
     place: str = "ready"
     due: int = 0
@@ -22,6 +22,7 @@ class Task:
     snoozes: int = 0
     canceled: bool = False
     owner: "Process | None" = None
+    apart: bool = False
     alone: bool = False
     turn: int = 0
 
@@ -29,8 +30,8 @@ class Task:
     def state(self) -> str:
         return "ready" if self.place == "suspect" else self.place
 
-    def begin(self, owner: "Process", turn: int) -> None:
-        self.alone = self.place == "suspect"
+    def begin(self, owner: "Process", turn: int, *, alone: bool = False) -> None:
+        self.apart, self.alone = self.place == "suspect", alone
         self.place, self.owner, self.turn = "running", owner, turn
         self.deliveries += 1
         self.spent += 1
@@ -62,6 +63,8 @@ class Task:
         elif outcome == "failed":
             self.failures += 1
         else:
+            free = self.apart and not self.alone
+            self.alone = self.alone or free
             self.expiries += 1
         dead = dead or (not free and self.spent >= MAX_DELIVERIES)
         self.spent -= free
@@ -69,7 +72,7 @@ class Task:
             self.place = "dead"
         elif outcome in {"failed", "snoozed"}:
             self.place, self.due = ("scheduled" if outcome == "failed" else "waiting"), now + wait
-        elif outcome == "expired" or self.alone:
+        elif outcome == "expired" or self.apart:
             self.place = "suspect"
         else:
             self.place = "ready"
@@ -114,12 +117,29 @@ class Model:
                 task.end("expired", self.now)
         self.wake()
 
-    def isolates(self, process: Process) -> bool:
-        """Whether this process is the one that makes room for a suspect, from now on."""
-        alone = self.isolating is process and any(t.owner is process and t.alone for t in self.at("running").values())
-        if not (alone or self.at("suspect")):
+    def holds(self, process: Process) -> list[Task]:
+        return [t for t in self.at("running").values() if t.owner is process]
+
+    def isolates(self, process: Process, *, alive: bool, isolated: bool) -> bool:
+        """Whether this process takes suspects and nothing else, from now on: it holds nothing else, or makes room."""
+        if not alive or not self.at("suspect"):
+            if self.isolating is process and not any(t.apart for t in self.holds(process)):
+                self.isolating = None
             return False
+        if isolated or all(t.apart for t in self.holds(process)):
+            return True
         if self.isolating is not process and self.isolating is not None and self.isolating.alive(self.now):
             return False
         self.isolating = process
         return True
+
+    def apart(self, process: Process, want: int, room: int) -> tuple[dict[UUID, Task], int, bool]:
+        """From which suspects it takes, how many at most, and whether they run alone."""
+        held = self.holds(process)
+        suspects = self.at("suspect")
+        among = {i: t for i, t in suspects.items() if not t.alone}
+        if not room or any(t.alone or not t.apart for t in held):
+            return {}, 0, False
+        if held or among:
+            return among, room, not held and want == 1
+        return suspects, 1, True

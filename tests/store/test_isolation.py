@@ -1,6 +1,8 @@
-"""What may have killed its process runs alone, so that blame is exact (Q27, F10)."""
+"""What may have killed its process runs apart, so that blame is exact (Q27, F10, C10)."""
 
-from poolkeeper.store import calls
+from typing import Any
+
+from poolkeeper.store import Claimed, Settle, calls
 from store.scene import Scene, Worker
 
 
@@ -24,22 +26,57 @@ def test_after_a_death_each_task_of_the_process_is_a_suspect(scene: Scene) -> No
         assert scene.counters(task_id)["spent"] == 1
 
 
-def test_a_suspect_runs_alone_on_one_worker_of_the_pool(scene: Scene) -> None:
-    """Q27: one worker is asked to make room and claims it when it is empty; the others go on with the rest."""
-    suspect = scene.submit()
-    scene.worker().take()
+def test_suspects_run_side_by_side_on_each_worker_that_holds_nothing_else(scene: Scene) -> None:
+    """C10, Q27: as many as it asks for, several workers of the pool at once; nothing else runs beside them."""
+    suspects = scene.submit_many(7)
+    scene.worker().claim(7)
     crash(scene)
-    plain = scene.submit_many(4)
+    plain = scene.submit_many(2)
+    one, two, busy = scene.worker(), scene.worker(), scene.worker(queues=["q", "r"])
+    for worker in (one, two):
+        answer = worker.turn(want=10)
+        assert (answer.isolate, answer.claimed) == (True, [])
+    first = one.claim(3, isolated=True)
+    second = two.claim(10, isolated=True)
+    assert [(c.task_id, c.delivery, c.suspect, c.alone) for c in first + second] == [
+        (task_id, 2, True, False) for task_id in suspects
+    ]
+    answer = one.turn(want=7)
+    assert (answer.isolate, answer.claimed) == (True, [])
+    assert [c.task_id for c in busy.claim(5)] == plain
+    one.turn([Settle(c.task_id, c.token, "succeeded") for c in first])
+    more = scene.submit()
+    assert one.take().task_id == more
+
+
+def test_a_worker_that_asks_for_one_runs_it_alone(scene: Scene) -> None:
+    """Q27: nothing comes beside it, whatever the worker asks for later; a worker with others has no room for one."""
+    scene.submit_many(4)
+    scene.worker().claim(4)
+    crash(scene)
     one, two = scene.worker(), scene.worker()
+    delivery = one.alone()
+    assert delivery.alone
+    assert one.claim(5, isolated=True) == []
+    assert [c.alone for c in two.claim(2, isolated=True)] == [False, False]
+    assert [c.alone for c in two.claim(1, isolated=True)] == [False]
+
+
+def test_of_workers_that_hold_something_one_makes_room(scene: Scene) -> None:
+    """Q27, P6: it is asked to, and takes suspects once it is empty; the others go on with the rest."""
+    scene.submit()
+    scene.worker().take()
+    held = scene.submit_many(4)
+    one, two = scene.worker(), scene.worker()
+    (mine,), _ = one.claim(1), two.claim(1)
+    crash(scene, one, two)
     answer = one.turn(want=2)
     assert (answer.isolate, answer.claimed) == (True, [])
     answer = two.turn(want=2)
-    assert answer.isolate is False
-    assert {c.task_id for c in answer.claimed} == set(plain[:2])
-    delivery = one.alone()
-    assert (delivery.task_id, delivery.delivery, delivery.deliveries_spent) == (suspect, 2, 2)
-    assert one.turn(want=2).claimed == []
-    assert two.claim(1, isolated=True) == []
+    assert (answer.isolate, [c.task_id for c in answer.claimed]) == (False, held[2:])
+    assert one.claim(1, isolated=True) == []
+    one.succeed(mine)
+    assert one.alone()
 
 
 def test_a_worker_that_still_holds_something_gets_no_suspect(scene: Scene) -> None:
@@ -56,14 +93,17 @@ def test_a_worker_that_still_holds_something_gets_no_suspect(scene: Scene) -> No
     assert other.alone()
 
 
-def test_one_at_a_time_per_pool_and_pools_apart(scene: Scene) -> None:
+def test_who_makes_room_is_each_pools_own_affair(scene: Scene) -> None:
     """Q27: a second pool on the same queue has a turn of its own."""
     scene.submit_many(3)
     scene.worker().claim(3)
-    crash(scene)
+    scene.submit_many(2)
     a, b = scene.worker(pool="local/a"), scene.worker(pool="local/b")
-    assert a.turn(want=1).isolate
-    assert b.turn(want=1).isolate
+    held = [(worker, worker.take()) for worker in (a, b)]
+    crash(scene, a, b)
+    for worker, delivery in held:
+        assert worker.turn(want=1).isolate
+        worker.succeed(delivery)
     assert a.alone().task_id != b.alone().task_id
 
 
@@ -128,6 +168,83 @@ def test_a_poison_task_is_dead_after_exactly_max_deliveries_and_no_neighbour_is(
         assert turns < 250, left
 
 
+def isolated(scene: Scene, count: int, **policy: Any) -> tuple[Worker, list[Claimed]]:
+    """A worker with so many suspects side by side."""
+    scene.queue(**policy)
+    scene.submit_many(count)
+    scene.worker().claim(count)
+    crash(scene)
+    worker = scene.worker()
+    return worker, worker.claim(count, isolated=True)
+
+
+def test_a_death_beside_others_counts_for_none_of_them_and_the_next_run_is_alone(scene: Scene) -> None:
+    """F10, Q27: who broke out of its process is not known; no innocent dies of it, the poison is exact in what it spends."""
+    _, (poison, *others) = isolated(scene, 4, max_deliveries=2)
+    crash(scene)
+    for delivery in (poison, *others):
+        counters = scene.counters(delivery.task_id)
+        assert (counters["spent"], counters["expiries"]) == (1, 2)
+        last = scene.ask("reader", calls.timeline(delivery.task_id))[-1]
+        assert (last.outcome, last.reason, last.state) == ("expired", "beside_others", "ready")
+    while scene.state(poison.task_id) != "dead" or any(scene.state(o.task_id) != "succeeded" for o in others):
+        worker = scene.worker()
+        (delivery,) = worker.claim(4, isolated=True)
+        assert (delivery.alone, delivery.delivery, delivery.deliveries_spent) == (True, 3, 2)
+        assert worker.claim(4, isolated=True) == []
+        if delivery.task_id == poison.task_id:
+            crash(scene)
+        else:
+            worker.succeed(delivery)
+    (letter,) = scene.ask("reader", calls.dead_letters())
+    assert (letter.task_id, letter.spent, letter.expiries) == (poison.task_id, 2, 3)
+
+
+def test_what_must_be_alone_waits_for_the_others(scene: Scene) -> None:
+    """C10: a worker that holds suspects takes more of those that go side by side; one that holds none takes the one alone."""
+    worker, (first, second) = isolated(scene, 2)
+    worker.settle(first, "handed_back", error_class="memory_share")
+    scene.submit()
+    hold(scene, scene.worker())
+    crash(scene, worker)
+    (third,) = worker.claim(5, isolated=True)
+    assert (third.task_id not in {first.task_id, second.task_id}, third.alone) == (True, False)
+    assert worker.claim(5, isolated=True) == []
+    worker.succeed(second)
+    worker.succeed(third)
+    (again,) = worker.claim(5, isolated=True)
+    assert (again.task_id, again.alone) == (first.task_id, True)
+
+
+def test_a_share_that_was_too_small_costs_nothing(scene: Scene) -> None:
+    """Q27, Q26: handed back with the reason, once more alone; alone it stays until it has cleared itself."""
+    worker, (large, _) = isolated(scene, 2)
+    verdict = worker.settle(large, "handed_back", error_class="memory_share", error="needs more")
+    assert (verdict.code, verdict.state) == (None, "ready")
+    assert scene.counters(large.task_id)["spent"] == 1
+    last = scene.ask("reader", calls.timeline(large.task_id))[-1]
+    assert (last.reason, last.error_class, last.error) == ("beside_others", "memory_share", "needs more")
+    other = scene.worker()
+    (again,) = other.claim(2, isolated=True)
+    assert again.alone
+    other.settle(again, "failed", error_class="process_died")
+    (again,) = other.claim(2, isolated=True)
+    assert again.alone
+    other.fail(again)
+    scene.advance(5)
+    other.renew()
+    assert scene.counters(large.task_id)["spent"] == 3
+    assert other.take().suspect is False
+
+
+def test_a_child_that_died_beside_others_is_known(scene: Scene) -> None:
+    """Q27: the delivery is spent, the next may have others beside it again."""
+    worker, (poison, _) = isolated(scene, 2)
+    worker.settle(poison, "failed", error_class="process_died", error="exit code 7")
+    (again,) = worker.claim(2, isolated=True)
+    assert (again.task_id, again.alone, again.deliveries_spent) == (poison.task_id, False, 3)
+
+
 def test_a_process_known_to_have_died_is_reported_by_its_worker(scene: Scene) -> None:
     """Q27: a child's death settles as process_died: spent, suspect at once, state and history agree."""
     task_id = scene.submit()
@@ -139,22 +256,22 @@ def test_a_process_known_to_have_died_is_reported_by_its_worker(scene: Scene) ->
     assert worker.alone().deliveries_spent == 2
 
 
-def test_a_suspect_honours_the_limits(scene: Scene) -> None:
-    """Q12: of its queue and of its pool, as any other."""
-    scene.submit_many(2)
-    scene.worker().take()
+def test_suspects_honour_the_limits(scene: Scene) -> None:
+    """Q12: of their queue and of their pool, as any other."""
+    scene.submit_many(5)
+    scene.worker().claim(5)
     crash(scene)
-    scene.queue(concurrency_max=1)
-    busy, alone = scene.worker(), scene.worker()
-    alone.turn(want=1)
-    held = busy.claim(1)
-    assert len(held) == 1
-    assert alone.claim(1, isolated=True) == []
-    busy.succeed(held[0])
-    scene.ask("operator", calls.set_pool("local/p", max_running=0))
-    assert alone.claim(1, isolated=True) == []
+    scene.queue(concurrency_max=2)
+    worker, other = scene.worker(), scene.worker()
+    held = worker.claim(5, isolated=True)
+    assert len(held) == 2
+    assert other.turn(want=1).isolate is False
+    assert other.claim(1, isolated=True) == []
+    worker.succeed(held[0])
+    scene.ask("operator", calls.set_pool("local/p", max_running=1))
+    assert other.claim(1, isolated=True) == []
     scene.ask("operator", calls.set_pool("local/p", max_running=None))
-    assert alone.alone()
+    assert len(other.claim(3, isolated=True)) == 1
 
 
 def test_a_suspect_that_cannot_run_idles_nobody(scene: Scene) -> None:
@@ -172,14 +289,17 @@ def test_a_suspect_that_cannot_run_idles_nobody(scene: Scene) -> None:
     assert worker.turn(want=1).isolate
 
 
-def test_a_dead_isolator_is_replaced(scene: Scene) -> None:
+def test_who_makes_room_and_is_gone_is_replaced(scene: Scene) -> None:
     """P4: the turn does not stay with a worker that is gone, ended or draining."""
     scene.submit()
     scene.worker().take()
     crash(scene)
     for how in ("ended", "draining", "silent"):
-        holder = scene.worker(pod_name=f"pod-{how}")
-        other = scene.worker()
+        scene.submit_many(2, type="c.d")
+        holder = scene.worker(types=["a.b", "c.d"], pod_name=f"pod-{how}")
+        other = scene.worker(types=["c.d", "a.b"])
+        for worker in (holder, other):
+            hold(scene, worker)
         assert holder.turn(want=1).isolate
         assert not other.turn(want=1).isolate
         if how == "ended":
@@ -191,6 +311,16 @@ def test_a_dead_isolator_is_replaced(scene: Scene) -> None:
             other.renew()
         assert other.turn(want=1).isolate
         other.end()
+
+
+def hold(scene: Scene, worker: Worker) -> None:
+    """Let it have a task, although suspects wait."""
+    with scene.without(
+        "poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb)",
+        "IF _waits THEN\n            _isolate",
+        "IF false THEN\n            _isolate",
+    ):
+        worker.take()
 
 
 def test_suspects_of_types_that_the_session_cannot_run_are_not_its_business(scene: Scene) -> None:

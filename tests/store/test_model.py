@@ -116,15 +116,7 @@ class Comparison(RuleBasedStateMachine):
     def _turn(self, worker: Worker, process: Process, want: int, sweep: bool, lost: bool, isolated: bool) -> None:
         model = self.model
         alive = process.alive(model.now)
-        isolates = want > 0 and alive and model.isolates(process)
-        if (
-            want > 0
-            and not isolates
-            and isolated
-            and model.isolating is process
-            and not (alive and model.at("suspect"))
-        ):
-            model.isolating = None
+        isolates = want > 0 and model.isolates(process, alive=alive, isolated=isolated)
         process.turns += 1
         for task in model.at("running").values():
             if task.owner is process and process.received < task.turn < process.turns:
@@ -134,11 +126,11 @@ class Comparison(RuleBasedStateMachine):
         elif want:
             model.wake()
         room = want if alive else 0
+        alone = False
         if isolated:
-            busy = any(t.owner is process for t in model.at("running").values())
-            choice = model.at("suspect") if isolates and room and not busy else {}
-            room = min(room, 1)
+            choice, room, alone = model.apart(process, want, room) if isolates else ({}, 0, False)
         else:
+            isolates = isolates or (want > 0 and any(t.apart for t in model.holds(process)))
             choice = {} if isolates else model.at("ready")
         answer = worker.turn(want=want, sweep=sweep, lost=lost, isolated=isolated)
         if not lost:
@@ -148,9 +140,9 @@ class Comparison(RuleBasedStateMachine):
         assert len(answer.claimed) == min(room, len(choice))
         for claimed in answer.claimed:
             assert claimed.task_id in choice
-            model.tasks[claimed.task_id].begin(process, process.turns)
+            model.tasks[claimed.task_id].begin(process, process.turns, alone=alone)
             assert claimed.delivery == model.tasks[claimed.task_id].deliveries
-            assert claimed.suspect is isolated
+            assert (claimed.suspect, claimed.alone) == (isolated, alone)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES), wait=st.sampled_from([0, 4]), keep=st.booleans())

@@ -1,10 +1,11 @@
 """Q27: the memory bound of a suspect's process, from the container's files."""
 
+import resource
 from pathlib import Path
 
 import pytest
 
-from poolkeeper.worker.isolated import LEAST, RESERVE, memory_bound
+from poolkeeper.worker.isolated import FILES, FILES_KEPT, LEAST, RESERVE, SHARE, Rooms, memory_bound, rooms
 
 GIB = 1 << 30
 
@@ -39,3 +40,31 @@ def test_a_tiny_container_still_leaves_enough_to_say_what_is_wrong(tmp_path: Pat
     """Q27: an interpreter needs some."""
     (tmp_path / "memory.max").write_text("1000000")
     assert memory_bound(tmp_path, tmp_path / "own") == LEAST
+
+
+@pytest.mark.parametrize(
+    ("limit", "slots"), [(GIB // 4, 10), (GIB, 10), (8 * GIB, 10), (8 * GIB, 250), (64 * GIB, 250)]
+)
+def test_the_shares_of_suspects_side_by_side_fit_into_the_container_together(
+    tmp_path: Path, limit: int, slots: int
+) -> None:
+    """Q27, C10: at most one per slot, none with less than its share, all of them below the limit."""
+    (tmp_path / "memory.max").write_text(str(limit))
+    made = rooms(slots, tmp_path, tmp_path / "own")
+    assert 1 <= made.most <= slots
+    assert made.share is not None
+    assert made.whole is not None
+    assert made.most * made.share <= made.whole <= limit - RESERVE
+    assert made.share >= SHARE or made.most == 1
+    assert made.most == slots or (made.most + 2) * SHARE > limit - GIB // 4
+    assert (made.share == made.whole) == (made.most == 1)
+
+
+def test_without_a_limit_slots_and_open_files_bound_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C10: each child costs some files; running out of them would look like the fault of the task."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert rooms(250, tmp_path, tmp_path / "own") == Rooms(250, None, None)
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (FILES_KEPT + 30 * FILES, 4096))
+    assert rooms(250, tmp_path, tmp_path / "own") == Rooms(30, None, None)
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (64, 64))
+    assert rooms(250, tmp_path, tmp_path / "own") == Rooms(1, None, None)

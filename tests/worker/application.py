@@ -109,6 +109,11 @@ async def poison(how: str, ctx: Context) -> None:
     note(ctx, "in")
     if how == "exit":
         os._exit(7)
+    if how == "group" and os.getpgrp() == os.getpid():  # else it would be that of the tests as well
+        os.killpg(0, signal.SIGKILL)
+    if how == "worker" and ctx.delivery > 1:
+        between = Path(f"/proc/{os.getppid()}/stat").read_text()  # the process that children are forked from
+        os.kill(int(between.rpartition(")")[2].split()[1]), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -298,3 +303,15 @@ async def hangs_once(payload: Any, ctx: Context) -> Any:
     if ctx.delivery == 1:
         await asyncio.Event().wait()
     return payload
+
+
+@app.task("t.hangs_then_waits")
+async def hangs_then_waits(name: str, ctx: Context) -> str:
+    """Does not end in its first delivery, and in later ones as soon as a file is there."""
+    note(ctx, "in")
+    if ctx.delivery == 1:
+        await asyncio.Event().wait()
+    while not released(name):
+        await asyncio.sleep(0.5)
+    note(ctx, "out")
+    return name

@@ -1,8 +1,9 @@
-"""Q27, Q46, F10: child processes; poison ends alone."""
+"""Q27, Q46, F10, C10: child processes; poison ends alone, its neighbours side by side."""
 
 import os
 import signal
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -18,7 +19,7 @@ def test_an_isolated_handler_runs_in_a_process_of_its_own(stage: Stage) -> None:
     assert view.result["durable"] is True
 
 
-@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("how", ["exit", "kill", "group"])
 def test_poison_is_dead_lettered_after_exactly_max_deliveries_and_innocents_live(stage: Stage, how: str) -> None:
     """F10, Q27: first it takes a whole worker with it, then only child processes; each innocent loses at most one delivery."""
     stage.apply(max_deliveries=3)
@@ -97,3 +98,73 @@ def test_several_poisons_among_many_short_tasks_end_alone(stage: Stage) -> None:
         assert len(stage.deliveries(poison)) == 3
         assert stage.view(poison).state == "dead"
     assert max(stage.view(innocent).deliveries for innocent in innocents) <= 2
+
+
+def suspects(stage: Stage, count: int, how: str | None = None) -> tuple[list[UUID], UUID | None]:
+    """Long tasks that were in a worker which died, by one of them or from outside; they run again until "go"."""
+    victim = stage.worker(concurrency=count + 1).ready()
+    innocents = stage.submit_many("t.hangs_then_waits", ["go"] * count)
+    stage.note("in", count=count)
+    poison = stage.submit("t.poison", how) if how else None
+    if poison is None:
+        victim.signal(signal.SIGKILL)
+    victim.wait()
+    return innocents, poison
+
+
+def test_a_poison_ends_while_its_neighbours_run_beside_it(stage: Stage) -> None:
+    """C10, F10: none waits for another, none dies with it: each runs once more, undisturbed."""
+    stage.apply(max_deliveries=3)
+    innocents, poison = suspects(stage, 12, "kill")
+    assert poison is not None
+    worker = stage.worker(concurrency=13).ready()
+    assert stage.ends(poison, "dead").reason == "deliveries_exhausted"
+    eventually(lambda: len(stage.notes("in")) == 2 * 12 + 3, "all innocents run again")
+    assert stage.deliveries(poison) == ["expired", "failed", "failed"]
+    beside = stage.submit("t.noop")
+    stage.release("go")
+    for innocent in innocents:
+        stage.ends(innocent)
+        assert stage.deliveries(innocent) == ["expired", "succeeded"]
+    stage.ends(beside)
+    assert worker.process.poll() is None
+
+
+@pytest.mark.wide
+def test_a_poison_that_breaks_out_of_its_process_costs_no_neighbour_its_budget(stage: Stage) -> None:
+    """F10, Q27: it kills the worker from its child; beside others that counts for none of them, alone it is known."""
+    stage.apply(max_deliveries=2)
+    innocents, poison = suspects(stage, 4, "worker")
+    assert poison is not None
+    stage.release("go")
+    alive = [stage.worker(concurrency=5).ready()]
+
+    def dead() -> bool:
+        if alive[-1].process.poll() is not None:
+            alive.append(stage.worker(concurrency=5))
+        return stage.view(poison).state == "dead" and set(stage.states()) == {"dead", "succeeded"}
+
+    eventually(dead, "the poison alone is dead", 120)
+    assert set(stage.deliveries(poison)) == {"expired"}
+    (letter,) = stage.dead_letters()
+    assert (letter.task_id, letter.spent) == (poison, 2)
+    for innocent in innocents:
+        assert stage.deliveries(innocent)[-1] == "succeeded"
+
+
+def test_suspects_beside_others_are_canceled_and_handed_back_one_by_one(stage: Stage) -> None:
+    """Q39, Q48: a cancel ends one of them, a drain hands the others back, and they are suspects as before."""
+    innocents, _ = suspects(stage, 3)
+    worker = stage.worker({"POOLKEEPER_GRACE_PERIOD": "2", "POOLKEEPER_HAND_BACK_MARGIN": "1.5"}).ready()
+    stage.note("in", count=6)
+    stage.cancel(innocents[0])
+    stage.ends(innocents[0], "canceled")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    stage.worker().ready()
+    again = stage.notes("in")[6:] or [stage.note("in", count=7)]
+    assert again[0]["pid"] != stage.workers[-1].pid
+    stage.release("go")
+    for innocent in innocents[1:]:
+        stage.ends(innocent)
+        assert stage.deliveries(innocent) == ["expired", "handed_back", "succeeded"]

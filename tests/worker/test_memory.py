@@ -8,16 +8,20 @@ import pytest
 
 from poolkeeper import Context
 from poolkeeper.testing.runner import Notes
-from poolkeeper.worker.isolated import LEAST, run_in_child
+from poolkeeper.worker.isolated import LEAST, Rooms, run_in_child, run_suspect
 
 APPLICATION = Path(__file__).parent
 
 
-def test_a_child_over_its_memory_bound_is_a_failed_delivery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q27: 256 MiB within a bound of some 64 MiB; the next child, within it, succeeds."""
+def ready(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.chdir(APPLICATION)
     monkeypatch.syspath_prepend(str(APPLICATION))
-    monkeypatch.setenv("TEST_NOTES", str(tmp_path / "notes"))
+    monkeypatch.setenv("TEST_NOTES", str(folder / "notes"))
+
+
+def test_a_child_over_its_memory_bound_is_a_failed_delivery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q27: 256 MiB within a bound of some 64 MiB; the next child, within it, succeeds."""
+    ready(monkeypatch, tmp_path)
     notes = Notes(stopping=False, max_checkpoint=1000)
 
     def run(size: int) -> tuple[str, str | None, object]:
@@ -28,3 +32,22 @@ def test_a_child_over_its_memory_bound_is_a_failed_delivery(tmp_path: Path, monk
     assert run(256 * 1024 * 1024)[:2] == ("failed", "MemoryError")
     assert run(1024) == ("succeeded", None, 1024)
     assert str(os.getpid()) not in (tmp_path / "notes").read_text()
+
+
+def test_a_suspect_that_needs_more_than_its_share_is_handed_back_to_run_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q27, C10: its share beside others is no proof against it; alone it has the whole, and more than that is its failure."""
+    ready(monkeypatch, tmp_path)
+    notes = Notes(stopping=False, max_checkpoint=1000)
+    rooms = Rooms(4, 3 * LEAST, 16 * LEAST)
+
+    def run(size: int, *, alone: bool) -> tuple[str, str | None]:
+        outcome = run_suspect(
+            "application:app", Context(notes, task_id=uuid4(), type="t.memory"), size, rooms, alone=alone
+        )
+        return outcome.ending, outcome.error_class
+
+    assert run(4 * LEAST, alone=False) == ("handed_back", "memory_share")
+    assert run(4 * LEAST, alone=True) == ("succeeded", None)
+    assert run(17 * LEAST, alone=True) == ("failed", "MemoryError")

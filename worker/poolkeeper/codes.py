@@ -63,6 +63,7 @@ class Reason(StrEnum):
     HANDLER_ERROR = "handler_error"
     PROCESS_DIED = "process_died"
     LEASE_EXPIRED = "lease_expired"
+    BESIDE_OTHERS = "beside_others"
     ANSWER_LOST = "answer_lost"
     DRAIN = "drain"
     REJECTED = "rejected"

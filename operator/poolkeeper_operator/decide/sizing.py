@@ -36,7 +36,7 @@ def size(policy: ScalingPolicy, signals: Signals, history: History, now: datetim
         return Size(
             pods + 1,
             Want.SUSPECTS,
-            f"{_tasks(signals.suspects)} must run alone in a worker, after killing one; {sentence}",
+            f"{_tasks(signals.suspects)} must run apart from others, after a worker died; {sentence}",
         )
     return Size(pods, reason, sentence)
 

@@ -65,8 +65,8 @@ class SettleVerdict:
 class Claimed(NamedTuple):
     """One delivery with all that its handler needs.
 
-    ``state``: running, or leased where it was claimed ahead and must be started first (Q16). ``suspect``: it runs
-    alone, in a process of its own (Q27).
+    ``state``: running, or leased where it was claimed ahead and must be started first (Q16). ``suspect``: it runs in
+    a process of its own, beside nothing but other suspects; ``alone``: beside nothing at all (Q27).
     """
 
     state: str
@@ -86,6 +86,7 @@ class Claimed(NamedTuple):
     deliveries_spent: int
     max_deliveries: int
     suspect: bool
+    alone: bool = False
 
     def __repr__(self) -> str:
         """Without the token and the payload: neither belongs in a log (Q17)."""
@@ -96,8 +97,8 @@ class Claimed(NamedTuple):
 class TurnAnswer:
     """Answer to a turn.
 
-    ``isolate``: stop claiming and, once empty, call with isolated=True; ``come_again``: poll by then; ``refused``:
-    starts that were refused, with their codes.
+    ``isolate``: stop claiming and, once only suspects run, call with isolated=True; ``come_again``: poll by then;
+    ``refused``: starts that were refused, with their codes.
     """
 
     verdicts: list[SettleVerdict]

@@ -20,7 +20,7 @@ from poolkeeper.store.rows import (
 )
 
 _CLAIMED = slice(2, -1)
-"""Columns of an answer that are the fields of ``Claimed``, in the same order."""
+"""Columns of an answer that are the fields of ``Claimed`` but the last, in the same order."""
 
 
 def register_session(
@@ -61,7 +61,8 @@ def turn(
     ``turn_no`` rises by one per call; ``received`` is the last one whose answer arrived: deliveries of an answer that
     never did are returned unstarted. The first ``slots`` of what is claimed start at once (None: all of it), the rest
     is leased ahead and starts when a later turn names it in ``starts`` (Q16); what may not start comes back in
-    ``refused``.
+    ``refused``. ``isolated``: this process runs nothing but suspects and takes ``want`` more, in processes of their
+    own; a process that runs none and takes one only runs it alone (Q27).
     """
 
     def read(rows: list[Row]) -> TurnAnswer:
@@ -69,7 +70,7 @@ def turn(
         told, refused = {}, {}
         for row in rows:
             if row.kind == "claimed":
-                claimed.append(Claimed._make(row[_CLAIMED]))
+                claimed.append(Claimed._make((*row[_CLAIMED], row.suspect and row.extra["alone"])))
             elif row.kind == "settled":
                 told[row.delivery] = SettleVerdict(row.task_id, row.code, row.state)
             elif row.kind == "refused":

@@ -1,7 +1,8 @@
 """The inside of a child process that runs one delivery; `isolated` is the parent's side.
 
 Guarantees: the child ends when its parent does; it holds no token and no connection; a handler told to stop is
-interrupted where it is. Signals meant for the worker (a terminal's Ctrl-C, a group's SIGTERM) do not end it.
+interrupted where it is. Signals meant for the worker (a terminal's Ctrl-C, a group's SIGTERM) do not end it, and a
+handler that kills its process group kills nobody but itself and what it started.
 """
 
 import asyncio
@@ -105,6 +106,8 @@ def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | 
     """Run the delivery that `facts` describes and send its outcome; the process ends with it."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # it leads a group already
+        os.setpgid(0, 0)
     if memory is not None:
         _bound_memory(memory)
     logs.set_up(os.environ)
@@ -115,7 +118,9 @@ def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | 
     parent.ctx = Context(parent, **facts)
     signal.signal(signal.SIGUSR1, lambda *_: _raise(parent.ctx))
     threading.Thread(target=parent.listen, name="poolkeeper-parent", daemon=True).start()
-    outcome = _run(load_app(app).handlers[parent.ctx.type], payload, parent.ctx, parent)
+    handler = load_app(app).handlers[parent.ctx.type]
+    parent.send({"begun": True})
+    outcome = _run(handler, payload, parent.ctx, parent)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     parent.send({"end": dataclasses.asdict(outcome)})
 

@@ -1,21 +1,25 @@
 """Running one delivery in a child process, seen from the parent (Q27, Q46).
 
 Guarantees: whatever the child does to itself, exactly one outcome comes back; its death is a failure of that delivery
-alone, with exit code or signal as evidence. A suspect's child has a memory bound below the container's, so that the
-kernel does not kill the container for it. Checkpoints go through the parent, which holds the token; the child has none.
+alone, with exit code or signal as evidence. The memory bounds of all suspects' children together lie below the
+container's, so that the kernel does not kill the container for one of them. Does not bound what a child's own children
+use. Checkpoints go through the parent, which holds the token; the child has none.
 """
 
 import json
 import os
+import resource
 import signal
+import threading
 import time
+from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any
 
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, HandedBack
-from poolkeeper.errors import PoolkeeperError
+from poolkeeper.errors import LeaseLost, PoolkeeperError
 from poolkeeper.outcome import Outcome
 from poolkeeper.worker import child
 
@@ -32,6 +36,46 @@ LEAST = 32 * 1024 * 1024
 """Bytes that a child gets in any case: an interpreter needs that much to say what is wrong."""
 
 
+SHARE = 256 * 1024 * 1024
+"""Bytes that one of several suspects side by side gets at least; where they do not fit twice, one runs at a time."""
+
+FILES = 4
+"""Open files that each child costs this process."""
+
+FILES_KEPT = 100
+"""Open files left for everything else."""
+
+STARTING = 4
+"""Children that start at once: more would only slow each other down, and this process when it renews its leases."""
+
+LONGEST_START = 10.0
+"""Seconds after which the next child starts, although this one has not begun to run its handler."""
+
+_STARTING = threading.Semaphore(STARTING)
+_FORKING = threading.Lock()
+"""Held to start a child and to take its exit code: whoever starts one looks at all others, and a code is told once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """How many suspects may run side by side, the bytes of each of them, and of one that runs alone; None: no bound."""
+
+    most: int
+    share: int | None
+    whole: int | None
+
+
+def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, *, alone: bool) -> Outcome:
+    """Run a suspect within its memory. One whose share was too small is handed back: alone it may well succeed."""
+    memory = given.whole if alone else given.share
+    outcome = run_in_child(app, ctx, payload, memory=memory)
+    if outcome.error_class == MemoryError.__name__ and memory != given.whole:
+        return Outcome(
+            "handed_back", None, "memory_share", f"it needs more than {memory} bytes, its share beside other suspects"
+        )
+    return outcome
+
+
 def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) -> Outcome:
     """Run the delivery in a process of its own and return how it ended; called in a slot's thread, which it keeps."""
     processes = get_context("forkserver")
@@ -43,13 +87,21 @@ def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) ->
         name=f"poolkeeper {ctx.task_id}",
         daemon=True,
     )
-    process.start()
-    theirs.close()
+    while not _STARTING.acquire(timeout=LOOK):
+        if ctx.halted is not None:
+            return _halted(ctx.halted)
+    try:
+        with _FORKING:
+            process.start()
+        theirs.close()
+        connection.wait([ours, process.sentinel], timeout=LONGEST_START)
+    finally:
+        _STARTING.release()
     try:
         return _converse(ctx, ours, process)
     finally:
         process.kill()
-        process.join()
+        _exit_code(process)
         ours.close()
 
 
@@ -81,7 +133,7 @@ def _converse(ctx: Context, pipe: "connection.Connection[Any, Any]", process: An
                 break
             if "end" in message:
                 return Outcome(**message["end"])
-            _send(pipe, _save(ctx, message))
+            _answer(ctx, pipe, message)
         elif ready:
             break
         for word, detail in _news(ctx):
@@ -91,9 +143,19 @@ def _converse(ctx: Context, pipe: "connection.Connection[Any, Any]", process: An
                 if word == "halt":
                     killed_at = time.monotonic() + PATIENCE
     if ctx.halted is not None:
-        return Outcome("canceled" if ctx.halted.code == Code.CANCELED else "handed_back")
-    process.join()
-    return _died(process.pid, process.exitcode)
+        return _halted(ctx.halted)
+    return _died(process.pid, _exit_code(process))
+
+
+def _exit_code(process: Any) -> int:
+    connection.wait([process.sentinel])
+    with _FORKING:
+        process.join()
+        return int(process.exitcode)
+
+
+def _halted(why: LeaseLost) -> Outcome:
+    return Outcome("canceled" if why.code == Code.CANCELED else "handed_back")
 
 
 def _news(ctx: Context) -> list[tuple[str, Any]]:
@@ -103,6 +165,11 @@ def _news(ctx: Context) -> list[tuple[str, Any]]:
     if ctx.halted is not None:
         news.append(("halt", [str(ctx.halted.code), str(ctx.halted), isinstance(ctx.halted, HandedBack)]))
     return news
+
+
+def _answer(ctx: Context, pipe: "connection.Connection[Any, Any]", message: dict[str, Any]) -> None:
+    if "save" in message:  # else it says that it has begun
+        _send(pipe, _save(ctx, message))
 
 
 def _save(ctx: Context, message: dict[str, Any]) -> dict[str, Any]:
@@ -137,6 +204,18 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def rooms(slots: int, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Rooms:
+    """Return the rooms for suspects of a process with so many slots: as many as memory and open files allow."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = slots if files == resource.RLIM_INFINITY else min(slots, max(1, (files - FILES_KEPT) // FILES))
+    whole = memory_bound(root, own)
+    if whole is None:
+        return Rooms(most, None, None)
+    together = whole - _resident()  # the process that children are forked from has loaded the application as well
+    most = max(1, min(most, together // SHARE))
+    return Rooms(most, whole if most == 1 else together // most, whole)
 
 
 def memory_bound(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:

@@ -60,7 +60,9 @@ class Turn:
 class Turns:
     """See the module. `draining` is SIGTERM, `marked` the operator's mark; both stop claims, only one ends the process."""
 
-    def __init__(self, link: Link, slots: Slots, *, certain: Callable[[], bool]) -> None:
+    def __init__(
+        self, link: Link, slots: Slots, *, certain: Callable[[], bool], side_by_side: Callable[[], int]
+    ) -> None:
         self.session: Session | None = None
         self.number = 0
         self.received = 0
@@ -74,6 +76,7 @@ class Turns:
         self._link = link
         self._slots = slots
         self._certain = certain
+        self._side_by_side = side_by_side  # how many suspects this process may run at once
         self._event = asyncio.Event()
         self._rng = random.Random()  # noqa: S311  (jitter)
         self._outage = Outage(_log, "claim loop")
@@ -84,8 +87,8 @@ class Turns:
         self._linger_until = 0.0
         self._swept_at = 0.0
         self._put_at = 0.0
-        self._isolate = False
-        self._alone = False
+        self._isolate = False  # suspects wait: take nothing else, and them once nothing else runs
+        self._apart = False  # what runs are suspects
         self._one_by_one = False
         self._turn_seconds = 0.005
 
@@ -145,8 +148,8 @@ class Turns:
             return False
         if slots.settles:
             return True
-        if self._alone and not slots.running:
-            self._alone = False
+        if self._apart and not slots.running and not slots.waiting:
+            self._apart = False
         asked = self._appetite()
         hungry = self._isolate or self._hints != self._answered_hints or now >= self._poll_at
         return asked.starts > 0 or (hungry and asked.want > 0)
@@ -179,10 +182,11 @@ class Turns:
         if self.draining or self._one_by_one or not self._certain():
             return Appetite()
         busy = len(slots.running) + len(slots.waiting)
-        if self.marked or self._isolate or self._alone:  # what is leased still gets its slot, nothing more is claimed
+        if self.marked or self._isolate or self._apart:  # what is leased still gets its slot, nothing more is claimed
             starts = min(len(slots.leased), max(0, slots.capacity - busy))
-            alone = not self.marked and not busy and not slots.leased
-            return Appetite(starts, int(alone), int(alone))
+            only_suspects = (self._apart or not busy) and not slots.leased
+            room = max(0, self._side_by_side() - busy) if only_suspects and not self.marked else 0
+            return Appetite(starts, room, room)
         return appetite(capacity=slots.capacity, busy=busy, leased=len(slots.leased), one_turn=self._one_turn())
 
     async def _turn(self) -> None:
@@ -192,7 +196,7 @@ class Turns:
             asked,
             list(islice(self._slots.settles, 1 if self._one_by_one else MOST_SETTLES)),
             list(islice(self._slots.leased, asked.starts)),
-            isolated=self._isolate and asked.want > 0,
+            isolated=(self._isolate or self._apart) and asked.want > 0,
             hints=self._hints,
             began=time.monotonic(),
         )
@@ -231,9 +235,9 @@ class Turns:
             self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.6, 1.0)
         self.claimed += len(answer.claimed)
         self.mark(answer.draining)
-        self._alone = any(claimed.suspect for claimed in answer.claimed)
-        # after an isolated turn the next one takes the next suspect or gives the pool's turn back; nothing came: go on
-        self._isolate = bool(answer.claimed) if turn.isolated else answer.isolate
+        self._apart = self._apart or any(claimed.suspect for claimed in answer.claimed)
+        # after an isolated turn that was filled the next one takes more suspects; else there are no more now
+        self._isolate = len(answer.claimed) == want if turn.isolated else answer.isolate
         if turn.starts or answer.claimed:
             self._put_at = now
             self._linger_until = now + min(self._turn_seconds, LONGEST_LINGER)

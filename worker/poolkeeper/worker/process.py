@@ -23,11 +23,11 @@ from poolkeeper.errors import LeaseLost, Misconfigured, PoolkeeperError
 from poolkeeper.outcome import Outcome
 from poolkeeper.store import Session, calls
 from poolkeeper.store.migrate import check_version
-from poolkeeper.store.rows import RenewAnswer
+from poolkeeper.store.rows import Claimed, RenewAnswer
 from poolkeeper.worker.checkpoints import Writer
 from poolkeeper.worker.drain import Drain
 from poolkeeper.worker.health import Health
-from poolkeeper.worker.isolated import memory_bound, run_in_child
+from poolkeeper.worker.isolated import Rooms, rooms, run_in_child, run_suspect
 from poolkeeper.worker.link import Link, Outage, pause
 from poolkeeper.worker.loop import Turns
 from poolkeeper.worker.renewal import Contact, Renewal
@@ -60,7 +60,10 @@ class Worker:
             in_child=self._in_child,
             changed=self._changed,
         )
-        self.turns = Turns(self._link, self.slots, certain=self._contact.certain)
+        self.turns = Turns(
+            self._link, self.slots, certain=self._contact.certain, side_by_side=self._suspects_side_by_side
+        )
+        self._rooms = Rooms(1, None, None)
         self._session: Session | None = None
         self._drain: Drain | None = None
         self._real_grace: float | None = None
@@ -259,8 +262,15 @@ class Worker:
             _log.warning("the store does not know this session any more, registering a new one")
             self._registering = self._loop.create_task(self._register())
 
-    def _in_child(self, ctx: Context, payload: Any, suspect: bool) -> Outcome:
-        return run_in_child(self._settings.app, ctx, payload, memory=memory_bound() if suspect else None)
+    def _suspects_side_by_side(self) -> int:
+        if not self.slots.running:  # while some run their shares are given away
+            self._rooms = rooms(self.slots.capacity)
+        return self._rooms.most
+
+    def _in_child(self, ctx: Context, claimed: Claimed) -> Outcome:
+        if not claimed.suspect:
+            return run_in_child(self._settings.app, ctx, claimed.payload, memory=None)
+        return run_suspect(self._settings.app, ctx, claimed.payload, self._rooms, alone=claimed.alone)
 
     def _soon(self, work: Any) -> None:
         if not self._loop.is_closed():

@@ -65,7 +65,7 @@ class Slots:
         *,
         capacity: int,
         writer: Writer,
-        in_child: Callable[[Context, Any, bool], Outcome],
+        in_child: Callable[[Context, Claimed], Outcome],
         changed: Callable[[], None],
     ) -> None:
         self.capacity = capacity
@@ -197,9 +197,7 @@ class Slots:
         run = Running(claimed, handler, _context(claimed, handler, desk), desk)
         self.running[claimed.task_id] = run
         if handler.isolation == "process" or claimed.suspect:
-            self._threads.do(
-                lambda: self._in_thread(run, lambda: self._in_child(run.ctx, claimed.payload, claimed.suspect))
-            )
+            self._threads.do(lambda: self._in_thread(run, lambda: self._in_child(run.ctx, claimed)))
             return
         try:
             payload = handler.payload(claimed.payload)

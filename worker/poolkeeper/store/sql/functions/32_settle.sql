@@ -29,6 +29,7 @@ LANGUAGE sql IMMUTABLE
 AS $$
     WITH back AS (
         SELECT _outcome = 'snoozed'
+            OR (_outcome = 'expired' AND (_lease).suspect AND NOT (_lease).alone)  -- any of those beside it may have done it (Q27)
             OR (_outcome IN ('returned', 'handed_back') AND (_lease).hand_backs < (_queue).max_hand_backs) AS give
     ), bound AS (
         SELECT b.give, CASE
@@ -119,12 +120,14 @@ BEGIN
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures, d.expiries, d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits
         FROM ended AS d WHERE d.state = 'ready' AND NOT d.blamed AND NOT d.suspect
-    ), to_suspect AS (  -- after a death the next delivery runs alone (Q27); a suspect that ends otherwise is one no more
+    ), to_suspect AS (  -- after a death the next delivery runs apart, after one that proved nothing alone (Q27); a suspect
+                        -- that ends otherwise is one no more
         INSERT INTO poolkeeper.suspect (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                        spent, failures, expiries, hand_backs, snoozes, waits)
+                                        spent, failures, expiries, hand_backs, snoozes, waits, alone)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, _now, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits,
+               d.alone OR d.reason IS NOT DISTINCT FROM 'beside_others'
         FROM ended AS d WHERE d.state = 'ready' AND (d.blamed OR d.suspect)
     ), counted AS (
         UPDATE poolkeeper.queue_count AS c SET lease_expiries = c.lease_expiries + x.n
@@ -207,7 +210,7 @@ DECLARE
                         WHEN x.u AND x.o = 'handed_back' THEN 'returned'
                         WHEN x.o IN ('succeeded', 'failed', 'rejected', 'dead', 'snoozed', 'handed_back', 'canceled') THEN x.o END,
                    CASE x.o WHEN 'succeeded' THEN CASE WHEN f.fault IS NOT NULL THEN 'permanent_error' END WHEN 'rejected' THEN 'rejected' WHEN 'dead' THEN 'permanent_error'
-                            WHEN 'snoozed' THEN 'snoozed' WHEN 'handed_back' THEN 'drain' WHEN 'canceled' THEN 'canceled_by'
+                            WHEN 'snoozed' THEN 'snoozed' WHEN 'handed_back' THEN CASE WHEN x.c = 'memory_share' THEN 'beside_others' ELSE 'drain' END WHEN 'canceled' THEN 'canceled_by'
                             ELSE CASE WHEN x.c = 'process_died' THEN 'process_died' WHEN x.a IS NOT NULL THEN 'retry_after' ELSE 'handler_error' END
                    END, left(coalesce(f.fault, x.c), 200),
                    CASE f.fault WHEN 'result_too_large' THEN format('the result has %s bytes as JSON, 1048576 are kept; store it elsewhere and return a reference', octet_length(x.r::text))

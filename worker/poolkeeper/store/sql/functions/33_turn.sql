@@ -5,7 +5,8 @@
 -- (Q19) and nothing is waited for with the sweep's rows in hand; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
 -- next, so no plan may depend on their statistics; sequential scans are switched off for the function and below.
 
--- Takes the isolation turn of the pool for this session, if nobody alive has it (Q27). True: it is ours.
+-- Lets this session make room for suspects, if no other session of the pool that is alive does (Q27). Only one that holds
+-- other tasks needs it; one that holds nothing takes suspects at once. True: it is ours, until there is no suspect left.
 CREATE OR REPLACE FUNCTION poolkeeper.take_isolation(_session poolkeeper.session, _now timestamptz) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
@@ -30,48 +31,76 @@ BEGIN
     RETURN true;
 END $$;
 
--- The first suspect of these queues that this session could run now; the limits of queues as far as looking tells.
-CREATE OR REPLACE FUNCTION poolkeeper.next_suspect(_queues integer[], _type_keys bigint[], _now timestamptz) RETURNS uuid
-LANGUAGE sql VOLATILE
-AS $$
-    SELECT c.task_id FROM poolkeeper.suspect AS c JOIN poolkeeper.queue AS q ON q.id = c.queue_id
-    WHERE c.queue_id = ANY (_queues) AND c.type_key = ANY (_type_keys) AND (c.expires_at IS NULL OR c.expires_at > _now)
-      AND NOT coalesce((SELECT count(*) FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = q.id LIMIT q.concurrency_max) AS x)
-                       >= q.concurrency_max, false)
-    ORDER BY c.seq LIMIT 1 FOR UPDATE OF c SKIP LOCKED
-$$;
-
--- Arrow: ready (suspect) -> running, alone. Claims one suspect for a session that holds nothing else, from queues whose
--- limiters, if they have any, are held by this transaction (Q12).
-CREATE OR REPLACE FUNCTION poolkeeper.claim_suspect(_session poolkeeper.session, _queues integer[], _turn bigint, _now timestamptz)
-RETURNS SETOF poolkeeper.answer
+-- The first suspects of these queues that this session could run now, up to _most; the limits of queues as far as
+-- looking tells. _alone: those that may have nothing beside them, or the others; NULL: any. Index: suspect_claim.
+CREATE OR REPLACE FUNCTION poolkeeper.next_suspects(_queues integer[], _type_keys bigint[], _most integer, _alone boolean, _now timestamptz)
+RETURNS SETOF uuid
 LANGUAGE plpgsql
 AS $$
+BEGIN RETURN QUERY
+    SELECT x.task_id FROM poolkeeper.queue AS q
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN NOT EXISTS (SELECT FROM poolkeeper.suspect AS c WHERE c.queue_id = q.id) THEN 0
+                    WHEN q.concurrency_max IS NULL THEN _most
+                    ELSE greatest(0, least(_most, q.concurrency_max - (
+                        SELECT count(*) FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = q.id LIMIT q.concurrency_max) AS y)))
+               END AS room OFFSET 0) AS r
+    CROSS JOIN unnest(CASE WHEN _alone IS NULL THEN ARRAY[false, true] ELSE ARRAY[_alone] END) AS a (alone)
+    CROSS JOIN LATERAL (
+        SELECT c.task_id, c.seq FROM poolkeeper.suspect AS c
+        WHERE c.queue_id = q.id AND c.alone = a.alone AND c.type_key = ANY (_type_keys) AND (c.expires_at IS NULL OR c.expires_at > _now)
+        ORDER BY c.seq LIMIT r.room FOR UPDATE OF c SKIP LOCKED) AS x
+    WHERE q.id = ANY (_queues)
+    ORDER BY x.seq LIMIT _most;
+END $$;
+
+-- Arrow: ready (suspect) -> running, apart: in processes of their own, in a session that runs nothing but suspects. Up
+-- to _most of those that may run side by side; where there is none, one that must be alone, for a session that holds
+-- nothing. _single: the session has room for one only, which then is alone as well. From queues whose limiters, if they
+-- have any, are held by this transaction (Q12).
+CREATE OR REPLACE FUNCTION poolkeeper.claim_suspects(
+    _session poolkeeper.session, _queues integer[], _turn bigint, _most integer, _single boolean, _now timestamptz
+) RETURNS SETOF poolkeeper.answer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _ids    uuid[];
+    _held   bigint;
+    _closed boolean;
+    _alone  boolean;
 BEGIN
+    SELECT count(*), coalesce(bool_or(l.alone OR NOT l.suspect), false) INTO _held, _closed
+    FROM poolkeeper.lease AS l WHERE l.session_id = (_session).id;
+    IF _closed THEN
+        RETURN;
+    END IF;
+    _ids := ARRAY(SELECT * FROM poolkeeper.next_suspects(_queues, (_session).type_keys, _most, false, _now));
+    _alone := _held = 0 AND (_single OR cardinality(_ids) = 0);
+    IF _alone AND cardinality(_ids) = 0 THEN
+        _ids := ARRAY(SELECT * FROM poolkeeper.next_suspects(_queues, (_session).type_keys, 1, true, _now));
+    END IF;
     RETURN QUERY
     WITH gone AS (
-        DELETE FROM poolkeeper.suspect AS r
-        WHERE r.task_id = (SELECT poolkeeper.next_suspect(_queues, (_session).type_keys, _now))
-          AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = (_session).id)
-        RETURNING r.*
+        DELETE FROM poolkeeper.suspect AS r WHERE r.task_id = ANY (_ids) RETURNING r.*
     ), tokens AS MATERIALIZED (
         SELECT g.*, poolkeeper.token_text(uuid_send(gen_random_uuid())) AS token FROM gone AS g
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, checkpointed)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, alone, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, true
+               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, _alone, true
         FROM tokens AS t
     )
     SELECT 'claimed', NULL::text, 'running', t.task_id, t.token, t.delivery + 1, q.namespace || '/' || q.name, b.type, b.tenant,
            b.payload, c.value, c.version, b.labels, b.traceparent, b.accepted_at, t.failures::integer, t.spent + 1,
-           coalesce(b.max_deliveries, q.max_deliveries), true, NULL::jsonb
+           coalesce(b.max_deliveries, q.max_deliveries), true, jsonb_build_object('alone', _alone)
     FROM tokens AS t
     JOIN poolkeeper.task AS b ON b.id = t.task_id
     JOIN poolkeeper.queue AS q ON q.id = t.queue_id
-    LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = t.task_id;
+    LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = t.task_id
+    ORDER BY t.seq;
 END $$;
 
 -- How many tasks the session's pool may run, its row locked here when it has a limit. NULL: no limit; -1: busy, pass over.
@@ -155,8 +184,9 @@ DECLARE
     _room    integer := 0;
     _limit   integer := -1;
     _got     integer;
+    _waits   boolean := false;
     _isolate boolean := false;
-    _alone   boolean := false;
+    _apart   boolean := false;
     _busy    boolean := false;
     _moved   integer := 0;
 BEGIN
@@ -181,12 +211,16 @@ BEGIN
                               ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED) AS l);
         _limit := poolkeeper.pool_limit(_s);
         _busy := cardinality(_queues) < cardinality(_served) OR coalesce(_limit = -1, false);
-        -- suspects that could run make room, and one that runs stays alone (Q27)
-        _alone := EXISTS (SELECT FROM poolkeeper.pool AS p WHERE p.id = _s.pool_id AND p.isolating_session = _s.id)
-              AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect);
-        IF _alone OR poolkeeper.next_suspect(_served, _s.type_keys, poolkeeper.clock()) IS NOT NULL THEN
-            _isolate := poolkeeper.take_isolation(_s, poolkeeper.clock());
-        ELSIF _isolated THEN
+        -- suspects that could run are for a session that holds no other task; of those that do, one makes room (Q27)
+        _waits := EXISTS (SELECT FROM poolkeeper.suspect AS c WHERE c.queue_id = ANY (_served));
+        IF _waits THEN
+            _waits := EXISTS (SELECT FROM poolkeeper.next_suspects(_served, _s.type_keys, 1, NULL, poolkeeper.clock()));
+        END IF;
+        IF _waits THEN
+            _isolate := _isolated OR NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND NOT l.suspect)
+                OR poolkeeper.take_isolation(_s, poolkeeper.clock());
+        ELSIF EXISTS (SELECT FROM poolkeeper.pool AS p WHERE p.id = _s.pool_id AND p.isolating_session = _s.id)
+            AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect) THEN
             UPDATE poolkeeper.pool AS p SET isolating_session = NULL WHERE p.id = (
                 SELECT k.id FROM poolkeeper.pool AS k WHERE k.id = _s.pool_id AND k.isolating_session = _s.id FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
@@ -221,11 +255,13 @@ BEGIN
         _room := CASE WHEN _limit IS NULL THEN _want ELSE least(_want, _limit - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = _s.pool_id LIMIT greatest(_limit, 0)) AS x)) END;
     END IF;
+    -- nothing else runs beside suspects
+    _apart := _want > 0 AND NOT _isolated AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect);
     IF _isolated THEN
         IF _isolate AND _room > 0 THEN
-            RETURN QUERY SELECT * FROM poolkeeper.claim_suspect(_s, _queues, _turn, _now);
+            RETURN QUERY SELECT * FROM poolkeeper.claim_suspects(_s, _queues, _turn, _room, _want = 1, _now);
         END IF;
-    ELSIF _room > 0 AND NOT _isolate AND NOT _alone THEN
+    ELSIF _room > 0 AND NOT _isolate AND NOT _apart THEN
         FOR _i IN 0 .. cardinality(_queues) - 1 LOOP
             EXIT WHEN _room <= 0;
             SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
@@ -238,6 +274,6 @@ BEGIN
     END IF;
 
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _alone,
+        jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _apart,
                            'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
 END $$;

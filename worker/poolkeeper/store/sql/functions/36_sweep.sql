@@ -52,9 +52,10 @@ BEGIN
             SELECT h.id, h.renewed_at FROM poolkeeper.holders() AS h
             WHERE poolkeeper.lease_until(h.renewed_at, (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q), NULL) <= _now
         )
-        SELECT ROW(x.task_id, x.token_hash, x.outcome, 'lease_expired', NULL, NULL, NULL, NULL)::poolkeeper.ending
+        SELECT ROW(x.task_id, x.token_hash, x.outcome, x.reason, NULL, NULL, NULL, NULL)::poolkeeper.ending
         FROM silent AS s CROSS JOIN LATERAL (
-            SELECT l.task_id, l.token_hash, CASE WHEN l.started_at IS NULL THEN 'returned' ELSE 'expired' END AS outcome
+            SELECT l.task_id, l.token_hash, CASE WHEN l.started_at IS NULL THEN 'returned' ELSE 'expired' END AS outcome,
+                   CASE WHEN l.suspect AND NOT l.alone THEN 'beside_others' ELSE 'lease_expired' END AS reason
             FROM poolkeeper.lease AS l JOIN poolkeeper.queue AS q ON q.id = l.queue_id
             WHERE l.session_id = s.id AND poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, l.extended_until) <= _now
             LIMIT _most FOR UPDATE OF l SKIP LOCKED) AS x
@@ -82,7 +83,8 @@ BEGIN
     ), from_suspect AS (
         DELETE FROM poolkeeper.suspect AS r WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid FROM poolkeeper.suspect AS c WHERE c.expires_at <= _now LIMIT _most FOR UPDATE SKIP LOCKED))
-        RETURNING r.*
+        RETURNING r.task_id, r.queue_id, r.priority, r.lane, r.type_key, r.seq, r.ready_at, r.expires_at, r.delivery, r.state_version,
+                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits
     ), from_later AS (
         DELETE FROM poolkeeper.later AS r WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid FROM poolkeeper.later AS c WHERE c.expires_at <= _now ORDER BY c.expires_at LIMIT _most FOR UPDATE SKIP LOCKED))

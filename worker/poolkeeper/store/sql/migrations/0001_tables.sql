@@ -2,7 +2,7 @@
 --
 -- A task's state follows from the tables that hold a row of it (view poolkeeper.tasks):
 --   later    scheduled, or waiting with a reason      ready    claimable now
---   suspect  claimable now, but only alone (Q27)      lease    leased or running
+--   suspect  claimable now, but only apart (Q27)      lease    leased or running
 --   dead     dead letter                              none     ended: its last delivery or event says how
 -- A task has a row in at most one of them. Its body (task) never changes; the numbers that do change (deliveries,
 -- failures, ...) travel with the row from table to table.
@@ -104,7 +104,7 @@ CREATE TABLE poolkeeper.pool (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),  -- 'namespace/name'
     max_running       integer CHECK (max_running >= 0),
-    isolating_session uuid,                        -- the one worker that makes room for suspects (Q27)
+    isolating_session uuid,                        -- the one worker that makes room for suspects, holding other tasks (Q27)
     known_build       text,                        -- of its last session, remembered after it has gone (Q11)
     known_types       text[],                      -- and what that could run
     known_keys        bigint[],                    -- the same as in ready.type_key
@@ -173,8 +173,12 @@ CREATE TABLE poolkeeper.ready (
 CREATE UNIQUE INDEX ready_claim ON poolkeeper.ready (queue_id, lane, type_key, priority, seq);  -- claim order
 CREATE INDEX ready_expires ON poolkeeper.ready (expires_at) WHERE expires_at IS NOT NULL;
 
-CREATE TABLE poolkeeper.suspect (LIKE poolkeeper.ready INCLUDING DEFAULTS);
+CREATE TABLE poolkeeper.suspect (
+    LIKE poolkeeper.ready INCLUDING DEFAULTS,
+    alone         boolean NOT NULL         -- beside others nothing was proven: next time nothing runs beside it (Q27)
+);
 ALTER TABLE poolkeeper.suspect ADD PRIMARY KEY (task_id);
+CREATE INDEX suspect_claim ON poolkeeper.suspect (queue_id, alone, seq);  -- claim order
 
 CREATE TABLE poolkeeper.later (
     LIKE poolkeeper.ready INCLUDING DEFAULTS,
@@ -196,6 +200,7 @@ CREATE TABLE poolkeeper.lease (
     started_at    timestamptz,             -- NULL: leased; else running
     extended_until timestamptz,
     suspect       boolean NOT NULL DEFAULT false,
+    alone         boolean NOT NULL DEFAULT false,  -- a suspect with nothing beside it
     checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
     cancel_by     text,
     cancel_why    text
@@ -203,6 +208,7 @@ CREATE TABLE poolkeeper.lease (
 -- fillfactor: a start is a HOT update, since half of a page is free for it
 ALTER TABLE poolkeeper.lease ADD PRIMARY KEY (task_id);   -- one owner (P2)
 CREATE INDEX lease_session ON poolkeeper.lease (session_id);
+CREATE INDEX lease_suspect ON poolkeeper.lease (session_id) WHERE suspect;  -- whether a session runs suspects
 CREATE INDEX lease_queue ON poolkeeper.lease (queue_id);  -- counting against concurrency.max
 CREATE INDEX lease_pool ON poolkeeper.lease (pool_id);    -- counting against maxRunning
 
