@@ -45,6 +45,9 @@ FILES = 4
 FILES_KEPT = 100
 """Open files left for everything else."""
 
+PRELOADED = ("pydantic.type_adapter", "pydantic.types")
+"""What checking a payload imports: once, in the process that children are forked from; in each it took most of the start."""
+
 STARTING = 4
 """Children that start at once: more would only slow each other down, and this process when it renews its leases."""
 
@@ -79,7 +82,7 @@ def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, *, alone: bo
 def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) -> Outcome:
     """Run the delivery in a process of its own and return how it ended; called in a slot's thread, which it keeps."""
     processes = get_context("forkserver")
-    processes.set_forkserver_preload([child.__name__, app.partition(":")[0]])
+    processes.set_forkserver_preload([child.__name__, *PRELOADED, app.partition(":")[0]])
     ours, theirs = processes.Pipe()
     process = processes.Process(
         target=child.main,
