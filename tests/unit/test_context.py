@@ -71,6 +71,14 @@ async def test_the_sync_face_is_refused_in_the_event_loop() -> None:
         context(Keeper()).save_checkpoint_sync(1)
 
 
+def test_the_async_face_is_refused_outside_of_an_event_loop() -> None:
+    """It would return a coroutine that nobody awaits, and save nothing (Q18)."""
+    keeper = Keeper()
+    with pytest.raises(RuntimeError, match=r"write: ctx\.save_checkpoint_sync"):
+        _ = context(keeper).save_checkpoint(1)
+    assert keeper.saved == []
+
+
 async def test_stopping_is_awaitable_and_testable_from_everywhere() -> None:
     """Q48: coroutines of any loop and threads hear of it, before and after it is set."""
     stopping = Stopping()

@@ -8,7 +8,7 @@ threads and child processes; all else is the same. Does not talk to the database
 import asyncio
 import logging
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Coroutine, Generator, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 from uuid import UUID
@@ -153,13 +153,20 @@ class Context:
         }
         return logging.LoggerAdapter(_log, facts)
 
-    async def save_checkpoint(self, value: Any) -> bool:
-        """Store a small resumption cursor, handed back on the next delivery if this one does not finish.
+    def save_checkpoint(self, value: Any) -> Coroutine[Any, Any, bool]:
+        """Store a small resumption cursor, handed back on the next delivery if this one does not finish; to be awaited.
 
         Returns True when it is durable; False when it came faster than the queue's rate, then the newest is kept and
         written when allowed. Raises Refused `checkpoint_too_large` (the previous one stays, the task lives) and LeaseLost.
-        While the database is out of reach it waits.
+        While the database is out of reach it waits. A sync handler that calls it is told so: it would save nothing.
         """
+        if not _in_event_loop():
+            raise RuntimeError(
+                "save_checkpoint saves nothing in a sync handler; write: ctx.save_checkpoint_sync(value)"
+            )
+        return self._save(value)
+
+    async def _save(self, value: Any) -> bool:
         self._raise_if_halted(saving=True)
         return await self._keeper.save(self, value)
 
