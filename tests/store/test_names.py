@@ -143,7 +143,14 @@ def test_the_client_names_what_was_refused_and_the_remedy(scene: Scene) -> None:
         ({"type": "Not A Type"}, r"type 'Not A Type': type_invalid; a type is words of a-z"),
         ({"tenant": "a\x1b[31m"}, r"tenant 'a\\x1b\[31m': tenant_invalid; a tenant is 1 to 200"),
         ({"key": "x" * 300}, r"key 'x{79}: key_invalid; a key is 1 to 200"),
-        ({"max_deliveries": 0}, "option_invalid; max_deliveries is at least 1"),
+        (
+            {"max_deliveries": 0},
+            'queue "default/q" refused max_deliveries 0: option_invalid; max_deliveries is at least 1',
+        ),
+        (
+            {"delay": "10s", "priority": 1},
+            "priority 1, delay '10s': option_invalid; .* a duration a timedelta or seconds",
+        ),
         ({"priority": 10**5000}, "priority is an integer beyond"),
         ({"labels": {"a": "x" * 5000}}, "labels .*labels_invalid; labels are texts by name"),
     ):

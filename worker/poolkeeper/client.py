@@ -189,7 +189,7 @@ def _check_wishes(wishes: Mapping[str, Any], where: str) -> None:
     moment = wishes.get("run_at")
     if isinstance(moment, datetime) and moment.tzinfo is None:
         raise Refused(
-            Code.PAYLOAD_INVALID,
+            Code.OPTION_INVALID,
             f"{where}run_at {moment.isoformat()} says no time zone; use datetime.now(UTC) or .replace(tzinfo=…)",
         )
     jsonsafe.plain(wishes.get("labels"), f"{where}labels")
@@ -204,7 +204,8 @@ _TEXTS = {
 """Wishes that are texts, and the code of one that is none for Postgres; what is in them else is for the store to judge."""
 
 REMEDIES = {
-    Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue, which must be Ready, or by poolkeeper queue apply",
+    Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue, which must be Ready, or by poolkeeper queue apply; "
+    "poolkeeper queue list has those that are there",
     Code.QUEUE_PAUSED: "resume it, or submit again later",
     Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
     Code.PAYLOAD_INVALID: "nest less deeply and send large numbers as text",
@@ -212,7 +213,7 @@ REMEDIES = {
     Code.TENANT_INVALID: "a tenant is 1 to 200 printable characters",
     Code.KEY_INVALID: "a key is 1 to 200 printable characters",
     Code.LABELS_INVALID: "labels are texts by name, at most 4096 bytes as JSON",
-    Code.OPTION_INVALID: "max_deliveries is at least 1, run_at within 100 years, a duration a finite number of seconds",
+    Code.OPTION_INVALID: "max_deliveries is at least 1, run_at within 100 years, a duration a timedelta or seconds as a finite number",
     Code.UNKNOWN_TYPE: "add the type to the queue's taskTypes",
     Code.MAX_AGE_PASSED: "give it a longer max_age",
     Code.KEY_CONFLICT: "another payload needs another key",
@@ -234,17 +235,22 @@ _NAMED = {
 }
 """The wish that a refusal is about."""
 
+_OPTIONS = ("priority", "run_at", "delay", "max_age", "max_deliveries", "traceparent")
+"""The wishes that `option_invalid` may be about."""
+
 
 def _accepted(queue: str, wishes: Mapping[str, Any], verdict: Verdict) -> Verdict:
     if verdict.code is None:
         return verdict
-    named = _NAMED.get(verdict.code)
-    about = "the task" if named is None else f"{named} {ascii(wishes.get(named))[:80]}"
+    named = [_NAMED[verdict.code]] if verdict.code in _NAMED else []
+    if verdict.code == Code.OPTION_INVALID:
+        named = [name for name in _OPTIONS if wishes.get(name) is not None]
+    about = ", ".join(f"{name} {ascii(wishes.get(name))[:80]}" for name in named) or "the task"
     bound = "" if verdict.limit is None else f", limit {verdict.limit}, present {verdict.current}"
     remedy = f"; {REMEDIES[verdict.code]}" if verdict.code in REMEDIES else ""
     raise error(
         verdict.code,
-        f'queue "{queue}" refused {about}: {verdict.code}{bound}{remedy}',
+        f'queue "{queue if "/" in queue else f"default/{queue}"}" refused {about}: {verdict.code}{bound}{remedy}',
         retry_after=verdict.retry_after,
     )
 
