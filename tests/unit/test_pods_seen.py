@@ -2,7 +2,7 @@
 
 import pytest
 
-from poolkeeper_operator.observe.pods import refused, rolling, stuck
+from poolkeeper_operator.observe.pods import refused, rolling, seen, stuck, told
 
 
 def waiting(reason, message="", /, **last):
@@ -50,6 +50,18 @@ def waiting(reason, message="", /, **last):
 def test_the_cause_is_one_line(status, cause):
     """Slow is no cause; what Kubernetes calls hopeless is quoted."""
     assert stuck(status) == cause
+
+
+def test_the_newest_pod_tells_the_cause():
+    """During a rollout the pod of the old template still tells of what the new one has mended."""
+
+    def pod(name, created, status):
+        return seen({"metadata": {"name": name, "uid": name, "creationTimestamp": created}, "status": status})
+
+    old = pod("b", "2026-01-01T00:00:00Z", waiting("CrashLoopBackOff", exitCode=2, reason="Error", message="no app"))
+    new = pod("a", "2026-01-01T00:01:00Z", waiting("CreateContainerConfigError", 'secret "a" not found'))
+    assert told([old, new]) == told([new, old]) == 'CreateContainerConfigError: secret "a" not found'
+    assert told([]) == ""
 
 
 def test_a_deployment_that_may_create_no_pods_says_why():

@@ -63,6 +63,12 @@ def stuck(status: Mapping[str, Any]) -> str:
     return next(filter(None, map(_container, containers)), "")
 
 
+def told(stuck_pods: Iterable[PodSeen]) -> str:
+    """Why they cannot start, by the newest: those of an older template may tell of what was mended since."""
+    newest = max(stuck_pods, key=lambda pod: (pod.created_at, pod.name), default=None)
+    return newest.stuck if newest else ""
+
+
 def _container(container: Mapping[str, Any]) -> str:
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason = waiting.get("reason", "")

@@ -14,7 +14,7 @@ from poolkeeper_operator.decide.service import SessionCount
 from poolkeeper_operator.decide.signals import Cap, Signals
 from poolkeeper_operator.decide.victims import PodState
 from poolkeeper_operator.observe.link import Reading
-from poolkeeper_operator.observe.pods import PodSeen, refused, rolling
+from poolkeeper_operator.observe.pods import PodSeen, refused, rolling, told
 
 CAPPED = 10_000  # where the store stops counting
 START_UP = timedelta(seconds=10)
@@ -135,7 +135,7 @@ def signals(
         ready_pods=sum(1 for pod in working if not seen.sessions[pod.name].draining),
         starting_pods=len(starting) + (0 if refusal else absent),
         stuck_pods=len(stuck) + (absent if refusal else 0),
-        stuck_cause=refusal or next((pod.stuck for pod in stuck), ""),
+        stuck_cause=refusal or told(stuck),
         rolling=rolling(seen.deployment),
         service_time=service_time,
         start_up=start_up or START_UP,

@@ -17,7 +17,7 @@ from poolkeeper_operator.decide.grace import Grace
 from poolkeeper_operator.decide.quota import Allotment
 from poolkeeper_operator.decide.reasons import LimitedBy
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.pods import PodSeen, replacing
+from poolkeeper_operator.observe.pods import PodSeen, replacing, told
 from poolkeeper_operator.observe.pods import refused as cannot_create
 from poolkeeper_operator.resources import WorkerPoolSpec, WorkerPoolStatus
 from poolkeeper_operator.resources.workerpool import GraceStatus, Wanted
@@ -118,12 +118,11 @@ def _ready(seen: Seen) -> list[Condition]:
         return verdicts.stalled(str(seen.allotment.share.reason), f"no task starts: {seen.allotment.share.sentence}")
     working = seen.sized.view.sessions if seen.sized and seen.sized.view else {}
     stuck_pods = [pod for pod in seen.pods if pod.stuck and pod.name not in working]
-    stuck = next(iter(stuck_pods), None)
     wanted = int(seen.deployment["spec"].get("replicas") or 0)
     refusal = cannot_create(seen.deployment) if len(seen.pods) < wanted else ""
-    if stuck is not None or refusal:
-        who = f"{len(stuck_pods)} of {wanted} pods" if stuck else f"{wanted} pods"
-        cause = stuck.stuck if stuck else refusal
+    if stuck_pods or refusal:
+        who = f"{len(stuck_pods)} of {max(wanted, len(seen.pods))} pods" if stuck_pods else f"{wanted} pods"
+        cause = told(stuck_pods) or refusal
         return verdicts.stalled("PodsCannotStart", f'pool "{name}": {who} cannot start: {cause}')
     if seen.link is None:
         text = f'pool "{name}": its database is not ready; the condition Ready of the Database says why'
