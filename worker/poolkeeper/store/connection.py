@@ -139,7 +139,7 @@ def _place(given: Mapping[str, Any]) -> str:
 _REFUSED = "the database refused the login; check user and password in the DSN or its Secret"
 _NOT_THERE = "there is no such database; correct the DSN or create it"
 _FULL = "the database takes no more connections; raise its limit or end some"
-_RIGHT = "this login lacks the right; join it to a poolkeeper_* role"
+_RIGHT = "this login lacks the right; grant it a poolkeeper_* role, and give it its row in poolkeeper.access"
 _BUSY = "the database cannot serve the call now; try again"
 
 _BY_STATE: dict[str, tuple[Code, str]] = {
