@@ -124,6 +124,16 @@ def images() -> None:
         print(archive)
 
 
+@lab.command("app-image")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("tag")
+def app_image(folder: Path, tag: str) -> None:
+    """Build an image of yours, whose Dockerfile in FOLDER starts FROM the worker's image; prints its archive, for `load`."""
+    from lab.image import build_app_image
+
+    print(build_app_image(folder.absolute(), tag))
+
+
 @lab.command()
 @click.option("--python", default="3.11", show_default=True, help="the Python of the base image")
 def wheels(python: str) -> None:
