@@ -86,6 +86,5 @@ def _conditions(status: Mapping[str, Any], *, only_trouble: bool = False) -> Ite
 
 def _trouble(condition: Mapping[str, Any]) -> bool:
     bad = "False" if condition["type"] in {"Ready", "ScalingActive", "SignalFresh", "DrainBudgetOK"} else "True"
-    return bool(
-        condition["status"] == bad or condition["reason"] in {"ForeignWriter", "ReplicasNotObeyed", "NoCapableWorker"}
-    )
+    telling = {"ForeignWriter", "ReplicasNotObeyed", "NoCapableWorker", "QueueHeld"}
+    return bool(condition["status"] == bad or condition["reason"] in telling)

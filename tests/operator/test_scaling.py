@@ -66,6 +66,31 @@ def test_of_two_pools_of_equal_depth_the_older_work_gets_more(stage, operator):
     assert stage.replicas("young") < 30
 
 
+def test_a_queue_that_gives_nothing_of_what_is_ready_is_named(mail):
+    """O11, O12: at its own limit, or paused; else a pool that does not grow beside tasks that wait would look well."""
+    mail.apply(mail.queue("mail", concurrency={"max": 1}, visibilityTimeout="10m"))
+    mail.submit("mail", 3)
+    pod = until(lambda: mail.pods("mail"), what="a pod")[0]
+    session = mail.session(pod, "mail", "mail")
+    assert len(until(lambda: mail.run(calls.turn(session, 5, 0, [], 1)).claimed)) == 1
+    condition = mail.wait_condition("workerpool", "mail", "ScalingActive", "True", "QueueHeld")
+    assert 'queue "mail" runs as many tasks as its concurrency.max allows (1)' in condition["message"]
+    until(lambda: "concurrency.max of 1 is reached" in _said(mail), what="the queue says so too")
+    mail.apply(mail.queue("mail", paused=True))
+    until(lambda: "paused: nothing is claimed" in _said(mail))
+    until(lambda: 'queue "mail" is paused' in _scaling(mail), what="the pool names it")
+
+
+def _said(stage):
+    conditions = stage.get("taskqueue", "mail")["status"]["conditions"]
+    return next(condition["message"] for condition in conditions if condition["type"] == "Ready")
+
+
+def _scaling(stage):
+    conditions = stage.get("workerpool", "mail")["status"]["conditions"]
+    return next(condition["message"] for condition in conditions if condition["type"] == "ScalingActive")
+
+
 def test_idle_goes_first_and_the_last_pod_after_its_window(mail):
     """Scale-down takes idle pods, though the busy ones are the newest; with nothing left to do it goes to zero (O14, O17)."""
     mail.submit("mail", 3)

@@ -42,6 +42,13 @@ def test_it_tells_of_tasks_that_nobody_can_run():
         assert f"  ScalingActive=True (NoCapableWorker): {sentence}" in text
 
 
+def test_it_tells_of_a_queue_that_gives_nothing():
+    """Else a pool at zero beside tasks that wait looks well."""
+    sentence = 'queue "mail" is paused: what waits there asks for no pods'
+    told = {"type": "ScalingActive", "status": "True", "reason": "QueueHeld", "message": sentence}
+    assert f"  ScalingActive=True (QueueHeld): {sentence}" in "\n".join(explanation(pool(conditions=[told])))
+
+
 def test_a_pool_that_nobody_looked_at_says_so():
     """Rather than pretending that it is at zero for a reason."""
     assert "The operator has not looked at it yet" in "\n".join(explanation(pool()))

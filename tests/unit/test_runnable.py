@@ -40,8 +40,9 @@ def test_a_pool_that_was_never_seen_takes_the_age_of_what_the_store_calls_unable
     assert waiting(oldest_runnable=None).oldest == OLD
 
 
-def test_a_paused_queue_does_not_pull():
-    assert waiting(paused=True) == Backlog(dead=2)
+def test_a_paused_queue_does_not_pull_and_says_so():
+    assert waiting(paused=True) == Backlog(dead=2, held=('queue "q" is paused',))
+    assert waiting(paused=True, ready=0) == Backlog(dead=2)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +51,8 @@ def test_a_paused_queue_does_not_pull():
         (100, Backlog(50, capped=False, oldest=OLD, suspects=3, dead=2)),
         (10, Backlog(4, capped=False, oldest=OLD, suspects=3, dead=2)),
         (7, Backlog(1, capped=False, oldest=OLD, suspects=1, dead=2)),
-        (6, Backlog(0, capped=False, oldest=None, suspects=0, dead=2)),
-        (3, Backlog(0, capped=False, oldest=None, suspects=0, dead=2)),
+        (6, Backlog(dead=2, held=('queue "q" runs as many tasks as its concurrency.max allows (6)',))),
+        (3, Backlog(dead=2, held=('queue "q" runs as many tasks as its concurrency.max allows (3)',))),
     ],
 )
 def test_a_queue_pulls_no_more_than_its_own_concurrency_has_room_for(bound, expected):

@@ -30,6 +30,7 @@ class Backlog:
     suspects: int = 0
     dead: int = 0
     missing: tuple[str, ...] = ()  # queues that the store does not know (yet)
+    held: tuple[str, ...] = ()  # what keeps queues from giving what is ready, in words
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,17 @@ def backlog(reading: Reading, namespace: str, queues: Iterable[str], types: Sequ
 def _of_queue(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
     """What of a queue could run now: nothing while it is paused, no more than its own concurrency has room for."""
     if stats.paused:
-        return Backlog(dead=stats.dead)
+        return Backlog(dead=stats.dead, held=(f'queue "{stats.name}" is paused',) if stats.ready else ())
     found = _waiting(stats, types)
     if stats.concurrency_max is None:
         return found
     room = max(0, stats.concurrency_max - stats.running - stats.leased)
     if room >= found.runnable:
         return found
-    return replace(
-        found, runnable=room, capped=False, oldest=found.oldest if room else None, suspects=min(room, found.suspects)
-    )
+    if room:
+        return replace(found, runnable=room, capped=False, suspects=min(room, found.suspects))
+    full = f'queue "{stats.name}" runs as many tasks as its concurrency.max allows ({stats.concurrency_max})'
+    return Backlog(dead=found.dead, held=(full,))
 
 
 def _waiting(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
@@ -99,6 +101,7 @@ def _plus(a: Backlog, b: Backlog) -> Backlog:
         a.suspects + b.suspects,
         a.dead + b.dead,
         a.missing + b.missing,
+        a.held + b.held,
     )
 
 

@@ -160,11 +160,20 @@ def _scaling(seen: Seen) -> Condition:
         return Condition("ScalingActive", "True", "ReplicasNotObeyed", text)
     if decision.blind:
         return Condition("ScalingActive", "False", "SignalLost", "the size stays: the queues cannot be read")
-    if seen.unable and decision.reason != "Hold":
-        return Condition("ScalingActive", "True", "NoCapableWorker", _nobody(seen.unable))
+    in_vain = _in_vain(seen)
+    if in_vain and decision.reason != "Hold":
+        return Condition("ScalingActive", "True", *in_vain)
     # The sentence of the last change, not of this moment: a status must not move with every age.
     last = seen.memory.lines[0]["sentence"] if seen.memory.lines else "its size has not changed yet"
     return Condition("ScalingActive", "True", "Hold" if decision.reason == "Hold" else "Sized", last)
+
+
+def _in_vain(seen: Seen) -> tuple[str, str] | None:
+    """Reason and words for tasks that are ready and ask for no pods."""
+    if seen.unable:
+        return "NoCapableWorker", _nobody(seen.unable)
+    held = seen.sized.view.backlog.held if seen.sized and seen.sized.view else ()
+    return ("QueueHeld", f"{'; '.join(held)}: what waits there asks for no pods") if held else None
 
 
 def _nobody(types: Sequence[str]) -> str:

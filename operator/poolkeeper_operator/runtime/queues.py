@@ -114,7 +114,7 @@ class Queues:
             return CONNECTING
         nobody = unable(self._context, link, *key)
         metrics.tell_queue(stats, tasks(nobody))
-        verdict = _judge(manifest, spec, applied.policy_version)
+        verdict = _judge(manifest, spec, applied.policy_version, stats)
         if not (applied.changed and applied.policy_version == 1):
             await self._tell_inherited(manifest, stats)
         again = await self._write(manifest, verdict, link, stats, applied.policy_version, nobody)
@@ -246,7 +246,9 @@ def sooner(*moments: float | None) -> float | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _judge(manifest: Mapping[str, Any], spec: TaskQueueSpec, version: int) -> list[Condition]:
+def _judge(
+    manifest: Mapping[str, Any], spec: TaskQueueSpec, version: int, stats: QueueStats | None = None
+) -> list[Condition]:
     lacks = [
         field
         for field, value in (("owner", spec.dead_letter.owner), ("runbookURL", spec.dead_letter.runbook_url))
@@ -256,8 +258,13 @@ def _judge(manifest: Mapping[str, Any], spec: TaskQueueSpec, version: int) -> li
         name = manifest["metadata"]["name"]
         wanted = " and ".join(f"spec.deadLetter.{field}" for field in lacks)
         return verdicts.stalled("NoOwner", f'queue "{name}": nobody would hear of its dead letters; set {wanted}')
-    paused = ", paused: nothing is claimed" if spec.paused else ""
-    return verdicts.ready("PolicyApplied", f"policy version {version}{paused}")
+    most = spec.concurrency.max
+    held = ""
+    if spec.paused:
+        held = ", paused: nothing is claimed"
+    elif stats is not None and most is not None and stats.ready and stats.running + stats.leased >= most:
+        held = f", concurrency.max of {most} is reached: the rest waits"
+    return verdicts.ready("PolicyApplied", f"policy version {version}{held}")
 
 
 def _orphaned(manifest: Mapping[str, Any], applied: Applied) -> list[Condition]:
