@@ -5,12 +5,13 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from poolkeeper import Context, LeaseLost, Refused
 from poolkeeper.codes import Code
 from poolkeeper.context import HandedBack, Stopping
-from poolkeeper.errors import Unavailable
+from poolkeeper.errors import Forbidden, Misconfigured, Unavailable
 from poolkeeper.store import Call
 from poolkeeper.store.rows import CheckpointVerdict
 from poolkeeper.worker.checkpoints import Desk, Writer
@@ -23,13 +24,14 @@ class Store:
         self.written: list[tuple[int, Any]] = []
         self.certain = True
         self.failing = failing
+        self.failure: Exception = Unavailable(Code.DATABASE_UNREACHABLE, "away")
         self._answer = CheckpointVerdict(code, None, None, per_second)
 
     async def send(self, call: Call[CheckpointVerdict]) -> CheckpointVerdict:
         await asyncio.sleep(0)
         if self.failing:
             self.failing -= 1
-            raise Unavailable(Code.DATABASE_UNREACHABLE, "away")
+            raise self.failure
         if self._answer.code is None:
             self.written.append((call.params["sequence"], call.params["value"].obj))
         return self._answer
@@ -123,3 +125,39 @@ async def test_a_worker_that_stops_still_takes_a_last_checkpoint() -> None:
     assert await ctx.save_checkpoint("last") is True
     with pytest.raises(LeaseLost):
         ctx.raise_if_canceled()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Misconfigured(Code.LOGIN_REFUSED, "while a Secret is rotated"),
+        Forbidden(Code.ROLE_NOT_ALLOWED, "while rights are changed"),
+        psycopg.InternalError("of the server"),
+        OSError("no more files"),
+    ],
+)
+async def test_a_checkpoint_waits_for_whatever_passes(failure: Exception) -> None:
+    """Q20: no handler fails of a database that is away, in whatever way it is."""
+    store = Store(failing=2)
+    store.failure = failure
+    assert await store.context().save_checkpoint("x") is True
+    assert store.written == [(1, "x")]
+
+
+async def test_a_checkpoint_that_the_database_cannot_hold_is_refused() -> None:
+    """Q30: it would be so for ever; the task lives."""
+    store = Store(failing=1)
+    store.failure = psycopg.DataError("no jsonb")
+    with pytest.raises(Refused, match="no jsonb"):
+        await store.context().save_checkpoint("x")
+
+
+async def test_a_checkpoint_is_what_it_was_when_it_was_saved() -> None:
+    """Q30: also one that the rate keeps back, whatever the handler does to its own value meanwhile."""
+    store = Store(per_second=1)
+    ctx, state = store.context(), {"step": 0}
+    for step in range(12):
+        state["step"] = step
+        await ctx.save_checkpoint(state)
+    state["step"] = -1
+    await until(lambda: bool(store.written) and store.written[-1][1] == {"step": 11})

@@ -111,3 +111,28 @@ def test_what_is_accepted_is_read_back_as_it_was(value: Any) -> None:
     text = json.dumps(accepted, allow_nan=False, ensure_ascii=False)
     assert json.loads(text.encode()) == accepted
     assert "\\u0000" not in text
+
+
+@given(json_values)
+def test_what_is_kept_is_a_copy_of_what_is_accepted(value: Any) -> None:
+    """Q30: whoever handed it over may go on to change it."""
+    try:
+        kept = jsonsafe.kept(value, "result", Code.PAYLOAD_TOO_LARGE)
+    except Refused:
+        with pytest.raises(Refused):
+            jsonsafe.plain(value)
+        return
+    assert kept == value
+    assert kept is not value or not isinstance(value, dict | list)
+
+
+def test_the_size_of_what_is_kept_is_judged_before_it_is_written_down() -> None:
+    """Q20: hundreds of megabytes, or what would become so, hold up nobody; the bound is that of the store."""
+    many: list[Any] = []
+    for _ in range(60):
+        many = [many] * 10
+    for large in ("x" * (300 << 20), many, list(range(jsonsafe.LARGEST)), "ü" * (jsonsafe.LARGEST // 2)):
+        with pytest.raises(Refused, match="1048576 are kept") as refused:
+            jsonsafe.kept(large, "result", Code.PAYLOAD_TOO_LARGE)
+        assert refused.value.code == Code.PAYLOAD_TOO_LARGE
+    assert jsonsafe.kept("x" * (jsonsafe.LARGEST - 2), "result", Code.PAYLOAD_TOO_LARGE)

@@ -1,6 +1,7 @@
 """Q28, Q54: every exception is exactly one outcome; its text is bounded and redacted."""
 
 import asyncio
+import time
 
 import pytest
 from hypothesis import given
@@ -92,3 +93,11 @@ def test_a_bounded_text_keeps_its_bound_and_ends_at_a_whole_character(text: str,
     assert "\x00" not in cut
     if len(redact(text).encode()) <= limit:
         assert cut == redact(text)
+
+
+@pytest.mark.parametrize("text", ["E", "a://", "a://b:", "password='", "bearer ", "token   ", "pkt_", 'secret="x'])
+def test_masking_takes_no_more_time_than_the_text_is_long(text: str) -> None:
+    """Q47, Q54: an error with a picture or a page in its text stops no event loop; hours where it is not so."""
+    began = time.monotonic()
+    redact(text * (1_000_000 // len(text)))
+    assert time.monotonic() - began < 60

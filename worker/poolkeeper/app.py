@@ -54,11 +54,11 @@ class Handler:
 
     @staticmethod
     def result(returned: Any) -> Any:
-        """Return what the handler returned as JSON; raises Refused `payload_invalid` with the path."""
+        """Return a copy of what the handler returned as JSON; raises Refused `payload_invalid` with the path, or `payload_too_large`."""
         if inspect.iscoroutine(returned):
             returned.close()
             raise TypeError("the handler is no coroutine function but returned a coroutine; declare it with async def")
-        return None if returned is None else jsonsafe.plain(returned, "result")
+        return None if returned is None else jsonsafe.kept(returned, "result", Code.PAYLOAD_TOO_LARGE)
 
     @property
     def place(self) -> str:

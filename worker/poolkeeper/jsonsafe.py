@@ -2,7 +2,7 @@
 
 Guarantees: `plain` turns a payload, result or checkpoint into JSON values, or refuses it before anything is sent,
 naming the path of the offending value. Cycles and nesting bombs end at `MAX_DEPTH`; nothing here recurses further.
-Does not bound the size: that is the policy of the queue, and the store's refusal.
+The exact bound of a size is the policy of the queue, and the store's refusal; `kept` refuses what no queue takes.
 """
 
 import json
@@ -19,6 +19,9 @@ MAX_DEPTH = 100
 MAX_INT = int(sys.float_info.max)
 """Beyond it a reader that knows only doubles (JavaScript, jq) reads infinity."""
 
+LARGEST = 1 << 20
+"""Bytes of JSON that are kept of a result, and that the most generous queue takes of a checkpoint."""
+
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict, tuple})
 
 
@@ -31,6 +34,46 @@ def plain(value: Any, what: str = "payload") -> Any:
     if fault is not None:
         raise _refusal(what, *fault)
     return dumped
+
+
+def kept(value: Any, what: str, code: Code) -> Any:
+    """Return a copy of `value` as JSON values, which its owner may go on to change; raises Refused as `plain` does.
+
+    One of more than `LARGEST` bytes is refused with `code`, in short time: neither writing it down nor sending it may
+    last so long that leases end meanwhile.
+    """
+    dumped = value if type(value) in _PLAIN else _dump(value, what)
+    size = f"more than {LARGEST}"
+    if not _larger(dumped):
+        fault = find_fault(dumped)
+        if fault is not None:
+            raise _refusal(what, *fault)
+        if not isinstance(dumped, str | dict | list | tuple):
+            return dumped
+        text = json.dumps(dumped, ensure_ascii=False)
+        if len(text) <= LARGEST and (text.isascii() or len(text.encode()) <= LARGEST):
+            return dumped if isinstance(dumped, str) else json.loads(text)
+        size = str(len(text.encode()))
+    raise Refused(
+        code, f"the {what} has {size} bytes as JSON, {LARGEST} are kept; store it elsewhere, keep a reference"
+    )
+
+
+def _larger(value: Any) -> bool:
+    """Whether it is larger than `LARGEST` for certain, by a look that ends as soon as that is clear."""
+    left, open_ones = LARGEST, [(value, 1)]
+    while open_ones:
+        one, depth = open_ones.pop()
+        left -= len(one) if isinstance(one, str | dict | list | tuple) else 1
+        if left < 0:
+            return True
+        if depth > MAX_DEPTH:  # for another to tell
+            return False
+        if isinstance(one, dict):
+            open_ones += [(item, depth + 1) for item in one.values()]
+        elif isinstance(one, list | tuple):
+            open_ones += [(item, depth + 1) for item in one]
+    return False
 
 
 def find_fault(value: Any) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """How a delivery ends: what a handler may raise, and the one place that judges what it did raise (Q28).
 
-Guarantees: every exception maps to exactly one outcome, with an error text that is bounded and redacted (Q54).
+Guarantees: every exception maps to exactly one outcome, whatever its own code does, with an error text that is bounded and redacted (Q54).
 Does not decide when a retry comes: the store computes the backoff and its bounds.
 """
 
@@ -14,6 +14,9 @@ from pydantic import ValidationError
 from poolkeeper.codes import Code
 from poolkeeper.errors import LeaseLost, Refused
 from poolkeeper.redact import bounded, redact
+
+MAX_NAME = 200
+"""Bytes of the name of an error's class that are kept."""
 
 Ending = Literal["succeeded", "failed", "rejected", "dead", "snoozed", "handed_back", "canceled"]
 
@@ -81,12 +84,13 @@ def judge(error: BaseException) -> Outcome:  # noqa: PLR0911  (a table of cases)
                 "failed", None, "CancelledError", "the handler was cancelled from within; nobody asked for it"
             )
         case _:
-            return Outcome("failed", None, type(error).__name__, describe(error))
+            return Outcome("failed", None, _name(error), describe(error))
 
 
 def misfit(error: ValidationError | Refused, what: str) -> Outcome:
     """Return the outcome of a payload or result that does not fit: no retry of this build can mend it."""
-    return Outcome("dead", None, f"{what}_invalid", bounded(redact(_readable(error))))
+    too_large = isinstance(error, Refused) and error.code == Code.PAYLOAD_TOO_LARGE
+    return Outcome("dead", None, f"{what}_{'too_large' if too_large else 'invalid'}", bounded(redact(_readable(error))))
 
 
 def _readable(error: ValidationError | Refused) -> str:
@@ -101,11 +105,22 @@ def describe(error: BaseException) -> str:
     """Return class, message and innermost line of an exception, redacted and bounded; never its locals."""
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     place = f" (in {frames[-1].name}, {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return bounded(redact(f"{type(error).__name__}: {error}{place}"))
+    return bounded(redact(f"{_name(error)}: {_words(error)}{place}"))
+
+
+def _name(error: BaseException) -> str:
+    return bounded(redact(type(error).__name__), MAX_NAME)
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as another:  # noqa: BLE001  (what the application wrote may raise anything)
+        return f"(its text cannot be had: {_name(another)})"
 
 
 def _text(error: BaseException) -> str | None:
-    return bounded(redact(str(error))) or None
+    return bounded(redact(_words(error))) or None
 
 
 def _not_negative(seconds: float) -> float:

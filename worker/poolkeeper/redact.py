@@ -1,7 +1,8 @@
 """The one redactor for what leaves a handler as text: errors, logs (Q54).
 
-Guarantees: passwords in URLs and conninfo strings, bearer tokens and fencing tokens are masked; a bounded text ends
-at a whole character. Does not know the secrets of the application: what has no recognisable form is not found.
+Guarantees: passwords in URLs and conninfo strings, bearer tokens and fencing tokens are masked, in time that grows
+with the text and no faster, whatever is in it; a bounded text ends at a whole character.
+Does not know the secrets of the application: what has no recognisable form is not found.
 """
 
 import re
@@ -11,7 +12,7 @@ MAX_TEXT = 2048
 
 _MASK = "***"
 _SECRETS = (
-    (re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@/]*@", re.IGNORECASE), rf"\1:{_MASK}@"),
+    (re.compile(r"(://[^\s:/@]*):[^\s@/]*@"), rf"\1:{_MASK}@"),
     (
         re.compile(
             r"(\b(?:password|passwd|pwd|secret|token|api[_-]?key)\b[\"']?\s*[=:]\s*)('[^']*'|\"[^\"]*\"|[^\s&,;'\"]+)",

@@ -19,9 +19,6 @@ from poolkeeper.outcome import Ending, Outcome, judge, misfit
 MAX_CHECKPOINT = 64 * 1024
 """Bytes: the default of a queue's checkpoint.maxSize."""
 
-MAX_RESULT = 1 << 20
-"""Bytes of JSON that the store keeps of a result."""
-
 
 @dataclass(frozen=True)
 class TestResult:
@@ -139,10 +136,7 @@ async def _deliver(handler: Handler, stored: Any, ctx: Context) -> Outcome:
     except Exception as error:  # noqa: BLE001  (every error of a handler is an outcome)
         return judge(error)
     try:
-        result = through_json(handler.result(returned), "result")
+        result = handler.result(returned)
     except Refused as error:
         return misfit(error, "result")
-    size = len(json.dumps(result, ensure_ascii=False).encode())
-    if size > MAX_RESULT:
-        return Outcome("dead", None, "result_too_large", f"the result has {size} bytes as JSON, {MAX_RESULT} are kept")
     return Outcome("succeeded", result)

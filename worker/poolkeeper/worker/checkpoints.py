@@ -13,10 +13,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import psycopg
+
 from poolkeeper import jsonsafe
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, HandedBack, Stopping
-from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused, Unavailable
+from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
 from poolkeeper.store import Call, calls
 from poolkeeper.store.rows import CheckpointVerdict
 from poolkeeper.worker.link import pause
@@ -56,7 +58,12 @@ class Desk:
 
     async def save(self, ctx: Context, value: Any) -> bool:
         """Write `value`, or keep it for when the rate allows; see Context.save_checkpoint."""
-        value = jsonsafe.plain(value, "checkpoint")
+        value, loop = _kept(value), self._writer.loop
+        if asyncio.get_running_loop() is not loop:  # a handler's own, in a thread
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._save(ctx, value), loop))
+        return await self._save(ctx, value)
+
+    async def _save(self, ctx: Context, value: Any) -> bool:
         rate = self._writer.rates.get(ctx.queue, PER_SECOND)
         wait = 0.1 if self.timer is not None else self._allowed_in(rate, time.monotonic())
         if not wait:
@@ -71,7 +78,7 @@ class Desk:
 
     def save_sync(self, ctx: Context, value: Any) -> bool:
         """Write from a thread: the event loop does it, the thread waits."""
-        return asyncio.run_coroutine_threadsafe(self.save(ctx, value), self._writer.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._save(ctx, _kept(value)), self._writer.loop).result()
 
     @property
     def unwritten(self) -> bool:
@@ -151,15 +158,23 @@ class Writer:
             if ctx.halted is not None and not isinstance(ctx.halted, HandedBack):
                 raise ctx.halted
             try:
-                if self.certain():
-                    # shielded: a cancelled handler must not cut off the statement that others wait behind
-                    verdict = await asyncio.shield(self._send(call))
-                    if verdict.per_second is not None:
-                        self.rates[ctx.queue] = verdict.per_second
-                    return _heed(ctx, verdict)
-            except Unavailable:
+                # shielded: a cancelled handler must not cut off the statement that others wait behind
+                verdict = await asyncio.shield(self._send(call)) if self.certain() else None
+            except psycopg.DataError as error:
+                raise Refused(Code.PAYLOAD_INVALID, f"task {ctx.task_id}: checkpoint refused: {error}") from error
+            except (PoolkeeperError, psycopg.Error, OSError):  # a login refused for a while, a Secret being rotated
                 failures += 1
+                verdict = None
+            if verdict is not None:
+                if verdict.per_second is not None:
+                    self.rates[ctx.queue] = verdict.per_second
+                return _heed(ctx, verdict)
             await asyncio.sleep(pause(failures, self._rng))
+
+
+def _kept(value: Any) -> Any:
+    """Return what is to be saved, as it is now: the handler may go on to change its own."""
+    return jsonsafe.kept(value, "checkpoint", Code.CHECKPOINT_TOO_LARGE)
 
 
 def _heed(ctx: Context, verdict: CheckpointVerdict) -> None:

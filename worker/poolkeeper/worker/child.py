@@ -10,22 +10,26 @@ import contextlib
 import dataclasses
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import threading
 from datetime import datetime
 from multiprocessing import connection
+from types import FrameType
 from typing import Any
 from uuid import UUID
 
 from pydantic import ValidationError
 
+from poolkeeper import jsonsafe
 from poolkeeper.app import Handler
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
 from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
 from poolkeeper.worker import logs
+from poolkeeper.worker.copies import Original
 from poolkeeper.worker.load import load_app
 
 _log = logging.getLogger("poolkeeper.worker")
@@ -60,10 +64,14 @@ class Parent:
 
     async def save(self, ctx: Context, value: Any) -> bool:
         """Have the parent write a checkpoint, without blocking the event loop."""
-        return await asyncio.to_thread(self.save_sync, ctx, value)
+        kept = jsonsafe.kept(value, "checkpoint", Code.CHECKPOINT_TOO_LARGE)
+        return await asyncio.to_thread(self._save, ctx, kept)
 
-    def save_sync(self, _ctx: Context, value: Any) -> bool:
+    def save_sync(self, ctx: Context, value: Any) -> bool:
         """Have the parent write a checkpoint; raises what the parent was answered."""
+        return self._save(ctx, jsonsafe.kept(value, "checkpoint", Code.CHECKPOINT_TOO_LARGE))
+
+    def _save(self, ctx: Context, value: Any) -> bool:
         with self._answered:
             self._number += 1
             number = self._number
@@ -73,7 +81,7 @@ class Parent:
             answer = self._answers.pop(number)
         if "refused" in answer:
             raise _error(*answer["refused"])
-        _ctx.checkpoint = value
+        ctx.checkpoint = value
         return bool(answer["durable"])
 
     def listen(self) -> None:
@@ -105,7 +113,10 @@ class Parent:
 def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | None) -> None:
     """Run the delivery that `facts` describes and send its outcome; the process ends with it."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _unheard)
+        signal.siginterrupt(number, False)
+    original = Original()
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]  # noqa: SLF001  (else a handler could start no process)
     with contextlib.suppress(OSError):  # it leads a group already
         os.setpgid(0, 0)
     if memory is not None:
@@ -121,8 +132,13 @@ def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | 
     handler = load_app(app).handlers[parent.ctx.type]
     parent.send({"begun": True})
     outcome = _run(handler, payload, parent.ctx, parent)
+    original.end_copy()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     parent.send({"end": dataclasses.asdict(outcome)})
+
+
+def _unheard(number: int, frame: FrameType | None) -> None:
+    """Do nothing. To ignore the signal would be inherited by the programs that a handler starts."""
 
 
 def _run(handler: Handler, stored: Any, ctx: Context, parent: Parent) -> Outcome:

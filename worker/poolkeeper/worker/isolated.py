@@ -7,6 +7,7 @@ use. Checkpoints go through the parent, which holds the token; the child has non
 """
 
 import json
+import logging
 import os
 import resource
 import signal
@@ -22,6 +23,8 @@ from poolkeeper.context import Context, HandedBack
 from poolkeeper.errors import LeaseLost, PoolkeeperError
 from poolkeeper.outcome import Outcome
 from poolkeeper.worker import child
+
+_log = logging.getLogger("poolkeeper.worker")
 
 LOOK = 0.2
 """Seconds between two looks at whether the child must be told something."""
@@ -53,6 +56,12 @@ STARTING = 4
 
 LONGEST_START = 10.0
 """Seconds after which the next child starts, although this one has not begun to run its handler."""
+
+LONGEST_FAILURE = 30.0
+"""Seconds of failed starts after which the delivery is handed back."""
+
+HOME = Path.cwd()
+"""Where this process was started."""
 
 _STARTING = threading.Semaphore(STARTING)
 _FORKING = threading.Lock()
@@ -94,9 +103,11 @@ def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) ->
         if ctx.halted is not None:
             return _halted(ctx.halted)
     try:
-        with _FORKING:
-            process.start()
+        why = _start(process, ctx)
         theirs.close()
+        if why is not None:
+            ours.close()
+            return why
         connection.wait([ours, process.sentinel], timeout=LONGEST_START)
     finally:
         _STARTING.release()
@@ -106,6 +117,35 @@ def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) ->
         process.kill()
         _exit_code(process)
         ours.close()
+
+
+def _start(process: Any, ctx: Context) -> Outcome | None:
+    """Start the child; how the delivery ends where that cannot be: nothing of it is the task's fault."""
+    give_up_at, failures = time.monotonic() + LONGEST_FAILURE, 0
+    while True:
+        try:
+            with _FORKING:
+                _stand_somewhere()
+                process.start()
+        except (OSError, EOFError) as error:  # no memory, no processes, no place for a socket, the forking process gone
+            if ctx.halted is not None:
+                return _halted(ctx.halted)
+            if time.monotonic() >= give_up_at:
+                return Outcome("handed_back", None, "no_process", f"no process of its own could be started: {error!r}")
+            if not failures:
+                _log.warning("task %s: no process of its own could be started, trying again: %r", ctx.task_id, error)
+            failures += 1
+            time.sleep(min(2.0, 0.1 * 2**failures))
+        else:
+            return None
+
+
+def _stand_somewhere() -> None:
+    """See to it that there is a working directory: a handler may have changed to one that is gone."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        os.chdir(HOME)
 
 
 def _facts(ctx: Context, payload: Any) -> dict[str, Any]:

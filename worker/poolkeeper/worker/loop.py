@@ -122,14 +122,22 @@ class Turns:
         """Take turns until `over`."""
         self._measure(time.monotonic())
         while not over():
-            now = time.monotonic()
-            self.round_at = now
-            if self._needed(now):
-                await self._turn()
-                continue
-            self._event.clear()
-            clock = asyncio.get_running_loop().call_at(self._next_look(now), self._event.set)
+            try:
+                await self._round()
+            except asyncio.CancelledError:  # whoever stops this loop says so by `over`
+                _log.warning("claim loop: cancelled by a handler, which cancels tasks that are not its own; it goes on")
+
+    async def _round(self) -> None:
+        now = time.monotonic()
+        self.round_at = now
+        if self._needed(now):
+            await self._turn()
+            return
+        self._event.clear()
+        clock = asyncio.get_running_loop().call_at(self._next_look(now), self._event.set)
+        try:
             await self._event.wait()
+        finally:
             clock.cancel()
 
     def _measure(self, due: float) -> None:

@@ -25,6 +25,7 @@ from poolkeeper.store import Session, calls
 from poolkeeper.store.migrate import check_version
 from poolkeeper.store.rows import Claimed, RenewAnswer
 from poolkeeper.worker.checkpoints import Writer
+from poolkeeper.worker.copies import SIGNALS, Original
 from poolkeeper.worker.drain import Drain
 from poolkeeper.worker.health import Health
 from poolkeeper.worker.isolated import Rooms, rooms, run_in_child, run_suspect
@@ -36,12 +37,16 @@ from poolkeeper.worker.slots import Slots
 
 _log = logging.getLogger("poolkeeper.worker")
 
+LISTEN = 1.0
+"""Seconds between two looks at whether SIGTERM is still heard."""
+
 
 class Worker:
     """See the module. Made and run inside an event loop."""
 
-    def __init__(self, app: Poolkeeper, settings: Settings) -> None:
+    def __init__(self, app: Poolkeeper, settings: Settings, original: Original) -> None:
         self._settings = settings
+        self._original = original
         self._handlers = _chosen(app, settings)
         self._loop = asyncio.get_running_loop()
         self._rng = random.Random()  # noqa: S311  (jitter)
@@ -59,6 +64,7 @@ class Worker:
             writer=writer,
             in_child=self._in_child,
             changed=self._changed,
+            came_back=original.end_copy,
         )
         self.turns = Turns(
             self._link, self.slots, certain=self._contact.certain, side_by_side=self._suspects_side_by_side
@@ -68,6 +74,8 @@ class Worker:
         self._drain: Drain | None = None
         self._real_grace: float | None = None
         self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named
+        self._heard: dict[signal.Signals, Any] = {}
+        self._listening: asyncio.TimerHandle | None = None
         self._told_to_stop = asyncio.Event()
         self._registering: asyncio.Task[bool] | None = None
         self.renewal = Renewal(
@@ -88,8 +96,7 @@ class Worker:
                 dsn.read()  # said at once; later, a DSN that cannot be read is one more reason to wait
         health = Health(self._settings.http_host, self._settings.http_port, self)
         health.start()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self.stop)
+        self._listen()
         try:
             if not await self._register_or_stop():
                 return 0
@@ -103,9 +110,29 @@ class Worker:
             await self.turns.run(self._over)
             return await self._leave()
         finally:
+            if self._listening is not None:
+                self._listening.cancel()
             self.renewal.stop()
             await self._link.close()
             health.stop()
+
+    def _listen(self) -> None:
+        """Hear what says stop, and see to it that this stays so: handlers may set signals as they like."""
+        heard = {number: signal.getsignal(number) for number in SIGNALS}
+        for number, present in heard.items():
+            if number == signal.SIGHUP and present is signal.SIG_IGN:
+                continue  # nohup
+            if self._heard.get(number, present) is not present:
+                _log.warning("a handler of a task changed how this worker hears %s; changed back", number.name)
+            self._loop.add_signal_handler(number, self.stop)
+            self._heard[number] = signal.getsignal(number)
+        self._original.heard()
+        self._listening = self._loop.call_later(LISTEN, self._listen)
+
+    @property
+    def leaves_by(self) -> float:
+        """The monotonic time at which this process must have ended."""
+        return time.monotonic() if self._drain is None else self._drain.give_up_at
 
     def stop(self) -> None:
         """Begin the drain; once begun, calling again changes nothing."""

@@ -67,6 +67,7 @@ class Slots:
         writer: Writer,
         in_child: Callable[[Context, Claimed], Outcome],
         changed: Callable[[], None],
+        came_back: Callable[[], None],
     ) -> None:
         self.capacity = capacity
         self.leased: deque[Claimed] = deque()  # claimed ahead, to be started by a later turn
@@ -83,6 +84,7 @@ class Slots:
         self._writer = writer
         self._in_child = in_child
         self._changed = changed
+        self._came_back = came_back  # does not return in a copy of this process that a handler forked
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(capacity)
         self._traces = Traces()
@@ -204,7 +206,7 @@ class Slots:
         except ValidationError as error:
             self._leave(run, misfit(error, "payload"))
             return
-        except Exception as error:  # noqa: BLE001  (a validator of the application may raise anything)
+        except BaseException as error:  # noqa: BLE001  (a validator of the application may raise anything)
             self._leave(run, judge(error))
             return
         if handler.is_async:
@@ -216,10 +218,12 @@ class Slots:
         run.begun = True
         try:
             returned = await _invoke(run, payload)
+            self._came_back()
             outcome = Outcome("succeeded") if returned is None else _returned(run.handler, returned)
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler ends that delivery alone)
+        except BaseException as error:
+            self._came_back()
+            if isinstance(error, GeneratorExit) and not self._loop.is_running():
+                raise  # nobody's but the interpreter's, which ends
             outcome = self._judge(run, error)
         if run.desk.unwritten:
             await self._finish(run, outcome)
@@ -229,7 +233,9 @@ class Slots:
     def _in_thread(self, run: Running, work: Callable[[], Outcome]) -> None:
         try:
             outcome = work()
+            self._came_back()
         except BaseException as error:  # noqa: BLE001  (as above)
+            self._came_back()
             outcome = self._judge(run, error)
         self._loop.call_soon_threadsafe(lambda: self._end(run, outcome))
 
