@@ -43,6 +43,19 @@ def test_a_suspended_quota_stops_new_tasks_and_a_raised_one_lets_more(stage, ope
     until(lambda: cap(stage, "mail") == 8)
 
 
+def test_a_pool_that_a_quota_keeps_at_zero_does_not_say_that_there_is_nothing_to_do(stage, operator):
+    """O11: `kubectl get` alone says that work waits, and for what."""
+    stage.apply(stage.db(), stage.queue("mail"), stage.quota("api", 3, suspended=True), pool_with(stage, "mail"))
+    stage.wait_condition("taskqueue", "mail", "Ready", "True")
+    stage.submit("mail", 2)
+
+    def why():
+        conditions = (stage.get("workerpool", "mail").get("status") or {}).get("conditions") or []
+        return next((condition["message"] for condition in conditions if condition["type"] == "Ready"), "")
+
+    until(lambda: why() == "no pods: ProviderQuota leaves none to the work that waits", what="the reason in Why")
+
+
 def test_two_pools_share_by_weight_and_never_pass_the_quota(stage, operator):
     """Shares by weight, in tasks that cost several calls each; their sum never passes the quota (O15)."""
     weights = {"pools": [{"namespace": stage.namespace, "name": "big", "weight": 3}]}

@@ -127,12 +127,21 @@ def _ready(seen: Seen) -> list[Condition]:
     if seen.link is None:
         text = f'pool "{name}": its database is not ready; the condition Ready of the Database says why'
         return verdicts.waiting("DatabaseNotReady", text)
-    found = verdicts.ready("InForce", f"{wanted} pods wanted" if wanted else "no pods wanted: nothing to do")
+    found = verdicts.ready("InForce", f"{wanted} pods wanted" if wanted else _why_none(seen))
     if replacing(seen.deployment):
         found[1] = Condition(
             "Reconciling", "True", "RollingOut", "pods of the new template replace those of the old one"
         )
     return found
+
+
+def _why_none(seen: Seen) -> str:
+    decision = seen.sized.decision if seen.sized else None
+    if decision and decision.limited == 0 < decision.wanted:
+        return f"no pods: {decision.limited_by} leaves none to the work that waits"
+    if decision and _in_vain(seen):
+        return "no pods wanted: what waits asks for none, the condition ScalingActive says why"
+    return "no pods wanted: nothing to do"
 
 
 def _others(seen: Seen) -> list[Condition]:
