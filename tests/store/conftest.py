@@ -7,8 +7,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from fixtures.postgres import Database
+from poolkeeper.store import calls, run
 from store.scene import Scene
 
 _PARTS = re.split(r"^-- name: (.+)$", Path(__file__).with_name("invariants.sql").read_text(), flags=re.MULTILINE)
@@ -27,6 +29,18 @@ def stage(pg_template: Callable[[], Database]) -> Iterator[Database]:
     made = pg_template()
     yield made
     made.drop()
+
+
+@pytest.fixture
+def this_month_again(stage: Database) -> Iterator[None]:
+    """For tests that go far into the future, since the stage is shared: the months of the history are those of today again."""
+    yield
+    with ExitStack() as stack:
+        scene = Scene(stage, stack)
+        scene.clear()
+        for row in scene.rows("SELECT relname FROM pg_class WHERE relname ~ '^(event|delivery)_standard_[0-9]{6}$'"):
+            scene.owner.execute(sql.SQL("DROP TABLE poolkeeper.{}").format(sql.Identifier(row.relname)))
+        run(scene.owner, calls.maintain())
 
 
 @pytest.fixture

@@ -16,8 +16,18 @@ WHERE p.n <> 1
 SELECT x.task_id FROM (
     SELECT task_id FROM poolkeeper.ready UNION ALL SELECT task_id FROM poolkeeper.later UNION ALL SELECT task_id FROM poolkeeper.suspect
     UNION ALL SELECT task_id FROM poolkeeper.lease UNION ALL SELECT task_id FROM poolkeeper.dead UNION ALL SELECT task_id FROM poolkeeper.delivery
-    UNION ALL SELECT task_id FROM poolkeeper.event UNION ALL SELECT task_id FROM poolkeeper.checkpoint UNION ALL SELECT task_id FROM poolkeeper.task_key) AS x
+    UNION ALL SELECT task_id FROM poolkeeper.event UNION ALL SELECT task_id FROM poolkeeper.checkpoint UNION ALL SELECT task_id FROM poolkeeper.retention_note
+    UNION ALL SELECT task_id FROM poolkeeper.task_key WHERE ended_at IS NULL) AS x
 WHERE NOT EXISTS (SELECT FROM poolkeeper.task AS t WHERE t.id = x.task_id)
+
+-- name: a key that knows an end has outlived its task
+SELECT k.* FROM poolkeeper.task_key AS k
+WHERE (k.ended_at IS NULL) <> (k.last_state IS NULL) OR k.last_state NOT IN ('succeeded', 'failed', 'canceled')
+   OR (k.ended_at IS NOT NULL AND EXISTS (SELECT FROM poolkeeper.task AS t WHERE t.id = k.task_id))
+
+-- name: nothing was erased of a task that has not ended
+SELECT t.id, p.state FROM poolkeeper.task AS t CROSS JOIN LATERAL poolkeeper.present_state(t.id) AS p
+WHERE (t.payload_erased_at IS NOT NULL OR t.result_erased_at IS NOT NULL) AND p.state NOT IN ('succeeded', 'failed', 'canceled')
 
 -- name: no token repeats
 SELECT x.token_hash FROM (SELECT token_hash FROM poolkeeper.delivery UNION ALL SELECT token_hash FROM poolkeeper.lease) AS x

@@ -151,7 +151,7 @@ def test_every_reason_has_an_action(scene: Scene) -> None:
 
 def test_months_get_partitions_ahead_and_rows_find_their_place(scene: Scene) -> None:
     """Contract 8: this month and the next two, made once; deliveries land in their month's."""
-    assert scene.ask("operator", calls.maintain()) == 0
+    assert scene.ask("operator", calls.maintain()).made == 0
     names = {
         r[0]
         for r in scene.rows(
@@ -164,4 +164,4 @@ def test_months_get_partitions_ahead_and_rows_find_their_place(scene: Scene) -> 
     worker.succeed(worker.take())
     assert scene.value("SELECT count(*) FROM poolkeeper.delivery_standard_rest") == 0
     scene.advance(40 * 86400)
-    assert scene.ask("operator", calls.maintain()) >= 2
+    assert scene.ask("operator", calls.maintain()).made >= 2

@@ -15,7 +15,7 @@ import pytest
 from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
 
-GROWING = ("ready", "lease", "later", "task", "delivery", "event", "task_key", "checkpoint", "dead")
+GROWING = ("ready", "lease", "later", "task", "delivery", "event", "task_key", "checkpoint", "dead", "retention_note")
 BATCH = 20
 MOST = 1200
 """Index entries, and blocks of one index, that all the calls of ``hot_calls`` together may touch."""

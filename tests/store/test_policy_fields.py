@@ -193,6 +193,36 @@ def test_dead_letter_owner_and_runbook(scene: Scene) -> None:
     assert (letter.owner, letter.runbook) == ("team-a", "https://runbooks.example.com/a")
 
 
+@pytest.mark.parametrize(("length", "gone"), [("20h", 1), ("60h", 0)])
+@pytest.mark.parametrize(
+    ("field", "counted"),
+    [
+        ("payload", "payloads"),
+        ("result", "results"),
+        ("checkpoint", "checkpoints"),
+        ("events", "tasks"),
+        ("deadLetters", "dead_letters"),
+        ("keys", "keys"),
+    ],
+)
+def test_retention(scene: Scene, field: str, counted: str, length: str, gone: int) -> None:
+    """Q52: 40 hours after an end and a death; beside keys everything else is shorter, as it must be."""
+    others = dict.fromkeys(
+        ("payload", "result", "checkpoint", "events", "deadLetters"), "20h" if field == "keys" else "100h"
+    )
+    policy(scene, {"retention": {**others, "keys": "100h", field: length}})
+    worker = scene.worker()
+    scene.submit(key="k")
+    worker.succeed(worker.take(), 1)
+    scene.submit()
+    delivery = worker.take()
+    run(worker.conn, calls.checkpoint(delivery.task_id, delivery.token, 1, sequence=1))
+    worker.settle(delivery, "dead")
+    scene.advance(40 * 3600)
+    pages = [scene.ask("operator", calls.maintain()) for _ in range(2)]
+    assert sum(getattr(page, counted) for page in pages) == gone
+
+
 @pytest.mark.parametrize(("paused", "code", "count"), [(True, "queue_paused", 0), (False, None, 2)])
 def test_paused(scene: Scene, paused: bool, code: str | None, count: int) -> None:
     """Q7, Q12: a paused queue takes nothing and gives nothing."""

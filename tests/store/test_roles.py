@@ -43,7 +43,7 @@ MAY: dict[str, set[str]] = {
     "dead_batch": {"operator"},
     "dead_batch_announced": {"operator"},
     "purge": {"operator"},
-    "maintain": {"operator"},
+    "maintain": {"worker", "operator", "person"},
     "lead": {"operator"},
     "resign": {"operator"},
 }
@@ -98,7 +98,7 @@ def test_each_group_may_call_what_it_is_for_and_nothing_else(scene: Scene, kind:
             with pytest.raises(Forbidden) as caught:
                 run(conn, call)
             assert caught.value.code is Code.ROLE_NOT_ALLOWED
-    assert set(every_call(session)) == set(MAY) == set(calls.__all__) - {"submit_many", "listen"}
+    assert set(every_call(session)) == set(MAY) == set(calls.__all__) - {"submit_many", "listen", "backend"}
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nobody"])

@@ -22,6 +22,7 @@ GRACE = "tests/unit/test_grace.py::test_each_part_of_the_policy_has_its_effect"
 UP_STEP = "tests/unit/test_scaling.py::test_an_explicit_step_binds_from_zero_too"
 DOWN_STEP = "tests/unit/test_scaling.py::test_steps_bound_the_shrinking"
 QUOTA = "tests/operator/test_quota.py::"
+RETENTION = POLICY + "test_retention"
 COVERED = {
     "Database.dsnSecretRef.name": "tests/operator/test_blind.py::test_a_wrong_reference_is_named_with_its_remedy",
     "Database.dsnSecretRef.key": "tests/operator/test_blind.py::test_a_wrong_reference_is_named_with_its_remedy",
@@ -52,6 +53,12 @@ COVERED = {
     "TaskQueue.concurrency.max": POLICY + "test_concurrency_max",
     "TaskQueue.checkpoint.maxSize": POLICY + "test_checkpoint_max_size",
     "TaskQueue.checkpoint.maxPerSecond": "tests/worker/test_checkpoint_rate.py::test_the_policys_rate_bounds_the_checkpoints",
+    "TaskQueue.retention.payload": RETENTION,
+    "TaskQueue.retention.result": RETENTION,
+    "TaskQueue.retention.checkpoint": RETENTION,
+    "TaskQueue.retention.events": RETENTION,
+    "TaskQueue.retention.deadLetters": RETENTION,
+    "TaskQueue.retention.keys": RETENTION,
     "TaskQueue.deadLetter.owner": "tests/operator/test_deadletters.py::test_a_queue_without_an_owner_is_not_ready",
     "TaskQueue.deadLetter.runbookURL": POLICY + "test_dead_letter_owner_and_runbook",
     "TaskQueue.deletionPolicy": "tests/operator/test_deletion.py::test_the_policy_decides_what_becomes_of_the_tasks",

@@ -26,6 +26,12 @@ DEFAULTS: dict[str, object] = {
     "checkpoint_max_bytes": 65536,
     "checkpoint_max_per_second": 10,
     "dead_letter_owner": None,
+    "retention_payload_seconds": 604_800.0,
+    "retention_result_seconds": 604_800.0,
+    "retention_checkpoint_seconds": 86_400.0,
+    "retention_events_seconds": 2_592_000.0,
+    "retention_dead_letters_seconds": 7_776_000.0,
+    "retention_keys_seconds": 7_776_000.0,
     "dead_letter_runbook": None,
     "paused": False,
 }
@@ -57,6 +63,12 @@ def test_an_empty_policy_has_the_documented_defaults():
         ({"concurrency": {"max": 200}}, "concurrency_max", 200),
         ({"checkpoint": {"maxSize": "2Ki"}}, "checkpoint_max_bytes", 2048),
         ({"checkpoint": {"maxPerSecond": 1}}, "checkpoint_max_per_second", 1),
+        ({"retention": {"payload": "1h"}}, "retention_payload_seconds", 3600.0),
+        ({"retention": {"result": "1h"}}, "retention_result_seconds", 3600.0),
+        ({"retention": {"checkpoint": "1h"}}, "retention_checkpoint_seconds", 3600.0),
+        ({"retention": {"events": "1h"}}, "retention_events_seconds", 3600.0),
+        ({"retention": {"deadLetters": "1h"}}, "retention_dead_letters_seconds", 3600.0),
+        ({"retention": {"keys": "3000h"}}, "retention_keys_seconds", 10_800_000.0),
         ({"deadLetter": {"owner": "team-a"}}, "dead_letter_owner", "team-a"),
         (
             {"deadLetter": {"runbookURL": "https://runbooks.example.com/a"}},
@@ -68,6 +80,16 @@ def test_an_empty_policy_has_the_documented_defaults():
 )
 def test_each_field_changes_its_own_key_and_no_other(spec, key, value):
     assert QueuePolicy.model_validate(spec).to_store() == DEFAULTS | {key: value}
+
+
+@pytest.mark.parametrize("name", ["payload", "result", "checkpoint", "events", "deadLetters"])
+def test_a_key_is_never_kept_for_less_than_what_it_guards(name):
+    """Q6: the sentence names both fields and says what to do."""
+    with pytest.raises(
+        PolicyError, match=f"keys must not be shorter than retention.{name}; raise keys or lower {name}"
+    ):
+        read_policy({"retention": {name: "2161h"}}, what="q")
+    assert read_policy({"retention": {name: "2161h", "keys": "2161h"}}, what="q").retention
 
 
 def test_what_only_kubernetes_needs_is_left_out():

@@ -139,3 +139,19 @@ def test_migrations_are_printed_checked_and_applied(
     assert "works with it" in terminal("migrate", "--check")
     assert terminal("migrate", "--print").strip() == ""
     assert "up to date" in terminal("migrate", "--apply")
+
+
+def test_what_is_old_goes_when_asked(terminal: Terminal, tmp_path: Path, database: Database) -> None:
+    """Q52: without an operator and without workers; the count of each kind."""
+    file = tmp_path / "queue.yaml"
+    file.write_text(QUEUE)
+    terminal("queue", "apply", str(file))
+    task_id = terminal("submit", "team-a/mail", "mail.send").split()[0]
+    terminal("task", "cancel", task_id, "--why", "x")
+    assert set(terminal.json("maintain").values()) == {0}
+    with database.connect() as conn:  # the test's own way through time
+        conn.execute("UPDATE poolkeeper.event SET at = at - interval '40 days'")
+        conn.execute("UPDATE poolkeeper.queue SET retention_events = '1 us'")
+    assert terminal.json("maintain")["tasks"] == 1
+    terminal("task", "show", task_id, code=3)
+    assert "ended tasks removed" in terminal("maintain")

@@ -140,6 +140,56 @@ class Checkpoint(PolicyModel):
     )
 
 
+_KEPT = {"payload": "168h", "result": "168h", "checkpoint": "24h", "events": "720h", "dead_letters": "2160h"}
+_KEYS = "2160h"
+
+
+class Retention(PolicyModel):
+    """How long what has ended is kept. Nothing goes that has not ended, whatever its age."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            " && ".join(
+                f"duration(has(self.keys) ? self.keys : '{_KEYS}') >= duration(has(self.{to_camel(name)}) ? self.{to_camel(name)} : '{default}')"
+                for name, default in _KEPT.items()
+            ),
+            "retention.keys must not be shorter than any other retention, or a repeated submit would make a second task; raise keys "
+            f"(default {_KEYS}) or lower the others",
+        )
+    )
+
+    payload: Annotated[Duration, Between("1h", "87600h")] = Field(
+        parse_duration(_KEPT["payload"]), description="The payload is emptied this long after the task's end."
+    )
+    result: Annotated[Duration, Between("1h", "87600h")] = Field(
+        parse_duration(_KEPT["result"]), description="The result is emptied this long after the task's end."
+    )
+    checkpoint: Annotated[Duration, Between("1h", "87600h")] = Field(
+        parse_duration(_KEPT["checkpoint"]),
+        description="The checkpoint of a dead letter is removed this long after its death; requeued later, the task begins anew.",
+    )
+    events: Annotated[Duration, Between("1h", "87600h")] = Field(
+        parse_duration(_KEPT["events"]),
+        description="The task and its whole history are removed this long after its end.",
+    )
+    dead_letters: Annotated[Duration, Between("1h", "87600h")] = Field(
+        parse_duration(_KEPT["dead_letters"]),
+        description="A dead letter that nobody requeued or discarded is discarded this long after its death.",
+    )
+    keys: Annotated[Duration, Between("1h", "87600h")] = Field(
+        parse_duration(_KEYS),
+        description="An idempotency key is free again this long after the end of its task. Not shorter than any other retention.",
+    )
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        longer = [to_camel(name) for name in _KEPT if getattr(self, name) > self.keys]
+        if longer:
+            message = f"retention.keys must not be shorter than retention.{longer[0]}; raise keys or lower {longer[0]}"
+            raise ValueError(message)
+        return self
+
+
 class DeadLetter(PolicyModel):
     """Who hears of a task on which automatic recovery has stopped."""
 
@@ -196,6 +246,7 @@ class QueuePolicy(PolicyModel):
     admission: Admission = Field(Admission(), description="What submit accepts.")
     concurrency: Concurrency = Field(Concurrency(), description="How many tasks of the queue run at once.")
     checkpoint: Checkpoint = Field(Checkpoint(), description="Bounds on checkpoints.")
+    retention: Retention = Field(Retention(), description="How long what has ended is kept.")
     dead_letter: DeadLetter = Field(
         DeadLetter(), description="Who hears of tasks on which automatic recovery has stopped."
     )
@@ -227,6 +278,10 @@ class QueuePolicy(PolicyModel):
             "concurrency_max": self.concurrency.max,
             "checkpoint_max_bytes": self.checkpoint.max_size,
             "checkpoint_max_per_second": self.checkpoint.max_per_second,
+            **{
+                f"retention_{name}_seconds": getattr(self.retention, name).total_seconds()
+                for name in Retention.model_fields
+            },
             "dead_letter_owner": self.dead_letter.owner,
             "dead_letter_runbook": self.dead_letter.runbook_url,
             "paused": self.paused,

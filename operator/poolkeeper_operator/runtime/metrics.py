@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge
 
-from poolkeeper.store.rows import QueueStats
+from poolkeeper.store.rows import QueueStats, Upkeep
 from poolkeeper_operator.decide.decision import Decision
 
 _POOL = ("namespace", "pool")
@@ -37,6 +37,11 @@ SCALED = Counter("poolkeeper_pool_scaled_total", "Changes of a pool's size.", (*
 CONTESTED = Gauge(
     "poolkeeper_operator_contested_databases", "Databases in which another operator keeps a namespace of this one's."
 )
+REMOVED = Counter(
+    "poolkeeper_retention_removed_total",
+    "What this operator's upkeep removed, or emptied, because of its age.",
+    ("namespace", "database", "kind"),
+)
 LEADER = Gauge("poolkeeper_operator_leader", "1 while this operator may act, 0 while it stands by.")
 FAILED = Counter("poolkeeper_operator_reconcile_failures_total", "Reconciles that will be tried again.", ("kind",))
 
@@ -52,6 +57,23 @@ def tell_pool(namespace: str, pool: str, decision: Decision, replicas: int, busy
     }
     for name, value in values.items():
         POOL_GAUGES[name].labels(namespace, pool).set(value)
+
+
+def tell_upkeep(namespace: str, database: str, done: Upkeep) -> None:
+    """One page of the upkeep of a database."""
+    for kind in (
+        "tasks",
+        "payloads",
+        "results",
+        "checkpoints",
+        "dead_letters",
+        "keys",
+        "sessions",
+        "decisions",
+        "drains",
+    ):
+        if count := getattr(done, kind):
+            REMOVED.labels(namespace, database, kind).inc(count)
 
 
 def tell_queue(stats: QueueStats, unable: int) -> None:

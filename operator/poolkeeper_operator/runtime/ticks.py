@@ -4,6 +4,8 @@ Guarantees: a failed reading changes nothing but what says that it failed (O18);
 reconciled because a tick went by, unless a window or a timer of its own may have run out.
 """
 
+import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,13 +13,17 @@ from poolkeeper.store import calls
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.signals import backlog
 from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
+from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.capability import can_run
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.shares import Shares
 
 SWEEP_EVERY = 12  # ticks, while workers sweep in their turns anyway
-MAINTAIN_EVERY = 720  # ticks: an hour at the default interval
+UPKEEP_EVERY = 60.0  # seconds
+PAGES = 5  # of the upkeep between two readings, while there is more to do
+
+log = logging.getLogger(__name__)
 
 
 class Ticks:
@@ -27,6 +33,7 @@ class Ticks:
         self._context = context
         self._shares = shares
         self._count: dict[tuple[str, str], int] = {}
+        self._upkeep_at: dict[tuple[str, str], float] = {}
         self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
         self._resting: dict[str, object] = {}  # what a pool at rest looked like when it was last looked at
         self._blind: dict[tuple[str, str], str | None] = {}
@@ -136,15 +143,29 @@ class Ticks:
         return False
 
     async def _housekeeping(self, link: Link) -> None:
-        """Sweep when no worker does, and keep the partitions; rarely otherwise."""
+        """Sweep when no worker does, rarely otherwise; and each minute what is old goes."""
         assert link.reading is not None  # noqa: S101 - a reading that succeeded
         count = self._count[link.key] = self._count.get(link.key, -1) + 1
         stats = link.reading.stats
         work = any(q.ready or q.scheduled or q.leased or q.running or q.waiting for q in stats.queues)
         if count % SWEEP_EVERY == 0 or (work and not any(pool.sessions for pool in stats.pools)):
             await link.call(calls.sweep())
-        if count % MAINTAIN_EVERY == 0:
-            await link.call(calls.maintain())
+        if time.monotonic() >= self._upkeep_at.get(link.key, 0.0):
+            await self._upkeep(link)
+
+    async def _upkeep(self, link: Link) -> None:
+        for _ in range(PAGES):
+            done = await link.call(calls.maintain())
+            metrics.tell_upkeep(*link.key, done)
+            if done.dead_letters:
+                log.warning(
+                    "retention.dead_letters: %s: %d dead letters were discarded: nobody looked at them for retention.deadLetters",
+                    link.name,
+                    done.dead_letters,
+                )
+            if not done.more:
+                self._upkeep_at[link.key] = time.monotonic() + UPKEEP_EVERY
+                return
 
 
 def database_of(queue: Mapping[str, Any]) -> str:

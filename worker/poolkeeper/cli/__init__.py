@@ -28,6 +28,7 @@ OURS = {
     "task": ("poolkeeper.cli.task:task", "Look at one task, cancel or requeue it."),
     "dlq": ("poolkeeper.cli.dlq:dlq", "List dead letters, requeue or discard them."),
     "queue": ("poolkeeper.cli.queue:queue", "Apply policies, list, pause and resume queues."),
+    "maintain": ("poolkeeper.cli.maintain:maintain", "Remove now what is older than its retention."),
 }
 THEIRS = {
     "crds": "Print the CustomResourceDefinitions, ready for kubectl apply.",

@@ -173,11 +173,12 @@ class TaskView:
     checkpoint: Any
     deliveries: int
     cancel_requested: bool
+    erased: list[str]  # of payload, result, checkpoint: what retention has taken; it is None now and was not
 
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """One thing that happened to a task; ``state`` is where it went."""
+    """One thing that happened to a task; ``state`` is where it went; ``state_version`` None: after its end."""
 
     at: datetime
     what: str
@@ -189,7 +190,7 @@ class HistoryRow:
     error: str | None
     build: str | None
     session_id: UUID | None
-    state_version: int
+    state_version: int | None
     state: str | None
 
 
@@ -319,6 +320,27 @@ class PoolStats:
     sessions: list[SessionStats]
     drains: list[DrainSample]
     builds: list[BuildStats]
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What one page of the upkeep removed (payloads, results and checkpoints: emptied), and whether there is more to do now.
+
+    ``dead_letters``: discarded because nobody looked at them in time; ``made`` and ``dropped``: months of the history.
+    """
+
+    tasks: int
+    payloads: int
+    results: int
+    checkpoints: int
+    dead_letters: int
+    keys: int
+    sessions: int
+    decisions: int
+    drains: int
+    made: int
+    dropped: int
+    more: bool
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from psycopg.types.json import Json
 from poolkeeper.codes import Code
 from poolkeeper.errors import error
 from poolkeeper.store.call import Call, Row, from_json, maybe, nothing, one, value
-from poolkeeper.store.rows import DeadBatch, PoolStats, Purged, QueueStats, Stats
+from poolkeeper.store.rows import DeadBatch, PoolStats, Purged, QueueStats, Stats, Upkeep
 
 
 def stats(*, cluster: str | None) -> Call[Stats]:
@@ -140,6 +140,6 @@ def sweep(most: int = 1000) -> Call[int]:
     return Call("sweep", {"most": most}, value)
 
 
-def maintain() -> Call[int]:
-    """Make partitions ahead; answers how many were made."""
-    return Call("maintain", {}, value)
+def maintain(most: int = 1000) -> Call[Upkeep]:
+    """One page of the upkeep: remove what is old by the policies (Q52), make and drop months of the history."""
+    return Call("maintain", {"most": most}, one(Upkeep))

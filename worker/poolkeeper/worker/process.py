@@ -34,6 +34,7 @@ from poolkeeper.worker.loop import Turns
 from poolkeeper.worker.renewal import Contact, Renewal
 from poolkeeper.worker.settings import Settings
 from poolkeeper.worker.slots import Slots
+from poolkeeper.worker.upkeep import tend
 
 _log = logging.getLogger("poolkeeper.worker")
 
@@ -78,6 +79,7 @@ class Worker:
         self._listening: asyncio.TimerHandle | None = None
         self._told_to_stop = asyncio.Event()
         self._registering: asyncio.Task[bool] | None = None
+        self._upkeep: asyncio.Task[None] | None = None
         self.renewal = Renewal(
             (settings.direct_dsn or settings.dsn).read,
             listens=settings.listens,
@@ -107,6 +109,9 @@ class Worker:
                 self.slots.capacity,
                 ", ".join(sorted(self._handlers)),
             )
+            if not self._settings.pod.get("pod_name"):  # in a pod the operator does it
+                _log.info("outside of a pod: this worker does the store's upkeep too")
+                self._upkeep = self._loop.create_task(tend(self._link, self._told_to_stop))
             await self.turns.run(self._over)
             return await self._leave()
         finally:

@@ -58,7 +58,7 @@ SELECT * FROM poolkeeper.pause_queue(%(queue)s, %(paused)s, %(who)s)
 SELECT poolkeeper.sweep(%(most)s) AS value
 
 -- name: maintain
-SELECT poolkeeper.maintain() AS value
+SELECT * FROM poolkeeper.maintain(%(most)s)
 
 -- name: installation
 SELECT * FROM poolkeeper.installation()

@@ -36,4 +36,4 @@ SELECT pg_advisory_xact_lock(7021113408917)
 SELECT set_config('lock_timeout', '5s', true), set_config('check_function_bodies', 'off', true), set_config('search_path', 'pg_catalog, pg_temp', true)
 
 -- name: first_partitions
-SELECT poolkeeper.maintain()
+SELECT * FROM poolkeeper.maintain()

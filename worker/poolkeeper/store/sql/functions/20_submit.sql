@@ -227,9 +227,9 @@ BEGIN
         SELECT r.* FROM unnest(_rows) AS r WHERE r.code IS NULL AND r.existing IS NULL
     ), bodies AS (
         INSERT INTO poolkeeper.task (id, queue_id, type, tenant, priority, max_deliveries, accepted_at, run_at, expires_at,
-                                     payload, labels, traceparent, submitted_by)
+                                     payload, labels, traceparent, submitted_by, key)
         SELECT a.id, _q.id, a.type, a.tenant, a.priority, a.max_deliveries, _now, greatest(a.run_at, _now), a.expires_at,
-               a.payload, a.labels, a.traceparent, session_user
+               a.payload, a.labels, a.traceparent, session_user, a.key
         FROM accepted AS a
     ), due_later AS (
         INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, due_at)
@@ -251,10 +251,15 @@ BEGIN
                CASE WHEN r.code IN ('queue_paused', 'key_in_flight') THEN interval '5 seconds' END,
                CASE r.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint END,
                CASE r.code WHEN 'payload_too_large' THEN octet_length(r.payload::text)::bigint END,
-               CASE WHEN r.code IS NULL THEN coalesce(e.state, CASE WHEN r.run_at > _now THEN 'scheduled' ELSE 'ready' END) END,
+               CASE WHEN r.code IS NOT NULL THEN NULL WHEN r.existing IS NOT NULL THEN coalesce(e.state, g.last_state)
+                    WHEN r.run_at > _now THEN 'scheduled' ELSE 'ready' END,
                e.result
         FROM unnest(_rows) AS r
         LEFT JOIN LATERAL (SELECT p.state, p.result FROM poolkeeper.present_state(r.existing) AS p WHERE r.existing IS NOT NULL) AS e ON true
+        LEFT JOIN LATERAL (  -- the first task has gone by its age: the key still knows how it ended
+            SELECT k.last_state FROM poolkeeper.task_key AS k
+            WHERE r.existing IS NOT NULL AND e.state IS NULL AND k.tenant = r.tenant AND k.queue_id = _q.id AND k.key = r.key AND k.task_id = r.existing
+            OFFSET 0) AS g ON true
         ORDER BY r.ordinal;
 END $$;
 

@@ -71,6 +71,12 @@ BEGIN
             concurrency_max = (_spec ->> 'concurrency_max')::integer,
             checkpoint_max_bytes = coalesce((_spec ->> 'checkpoint_max_bytes')::integer, 65536),
             checkpoint_max_per_second = coalesce((_spec ->> 'checkpoint_max_per_second')::double precision, 10),
+            retention_payload = poolkeeper.seconds(_spec, 'retention_payload_seconds', 604800),
+            retention_result = poolkeeper.seconds(_spec, 'retention_result_seconds', 604800),
+            retention_events = poolkeeper.seconds(_spec, 'retention_events_seconds', 2592000),
+            retention_checkpoint = poolkeeper.seconds(_spec, 'retention_checkpoint_seconds', 86400),
+            retention_dead_letters = poolkeeper.seconds(_spec, 'retention_dead_letters_seconds', 7776000),
+            retention_keys = poolkeeper.seconds(_spec, 'retention_keys_seconds', 7776000),
             dead_letter_owner = _spec ->> 'dead_letter_owner',
             dead_letter_runbook = _spec ->> 'dead_letter_runbook'
         WHERE q.id = _q.id

@@ -2,7 +2,7 @@
 -- call a transaction of its own, so that nothing waits long and a crash costs nothing. No index is kept for it: it walks
 -- the tasks by id and the keys by tenant, and the caller carries the place where it stopped.
 
--- Removes tasks and all rows about them, wherever they are. Locks: ready, later, suspect, dead, lease, each by ascending
+-- Removes tasks and all rows about them, wherever they are. Locks: task, ready, later, suspect, dead, lease, each by ascending
 -- ids; a task may move from table to table between our looks, or while we wait for one, so we look until two rounds find
 -- nothing.
 CREATE OR REPLACE FUNCTION poolkeeper.forget_tasks(_ids uuid[]) RETURNS bigint
@@ -13,6 +13,7 @@ DECLARE
     _round bigint;
     _empty integer := 0;
 BEGIN
+    PERFORM FROM poolkeeper.task AS t WHERE t.id = ANY (_ids) ORDER BY t.id FOR UPDATE;  -- before their deliveries, as retention does
     FOR _i IN 1 .. 20 LOOP
         _round := 0;
         DELETE FROM poolkeeper.ready AS r WHERE r.task_id = ANY (_ids);
@@ -35,6 +36,7 @@ BEGIN
     DELETE FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = ANY (_ids);
     DELETE FROM poolkeeper.event AS e WHERE e.retention = 0 AND e.task_id = ANY (_ids);
     DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_ids);
+    DELETE FROM poolkeeper.retention_note AS n WHERE n.task_id = ANY (_ids);
     DELETE FROM poolkeeper.task AS t WHERE t.id = ANY (_ids);
     GET DIAGNOSTICS _n = ROW_COUNT;
     RETURN _n;
@@ -143,6 +145,7 @@ BEGIN
         RETURN QUERY SELECT NULL::text, poolkeeper.forget_tasks(_ids), '{"keys": ""}'::jsonb;
         RETURN;
     END IF;
+    DELETE FROM poolkeeper.retention_note AS n WHERE n.queue_id = _q.id;  -- of tasks that went while they were being looked at
     DELETE FROM poolkeeper.policy AS p WHERE p.queue_id = _q.id;
     DELETE FROM poolkeeper.queue_count AS c WHERE c.queue_id = _q.id;
     DELETE FROM poolkeeper.queue AS q WHERE q.id = _q.id;

@@ -31,19 +31,25 @@ CREATE OR REPLACE VIEW poolkeeper.history AS
     SELECT e.task_id, e.at, e.no, e.kind, NULL, NULL, e.reason, e.actor, NULL, NULL, NULL, NULL, e.state_version,
            CASE e.kind WHEN 'woke' THEN 'ready' WHEN 'canceled' THEN 'canceled' WHEN 'requeued' THEN 'ready' WHEN 'discarded' THEN 'canceled'
                        WHEN 'died' THEN 'dead' END
-    FROM poolkeeper.event AS e WHERE e.retention = 0;
+    FROM poolkeeper.event AS e WHERE e.retention = 0
+    UNION ALL  -- after its end, and no step of it (Q52)
+    SELECT t.id, x.at, NULL, 'erased', NULL, NULL, x.what, 'poolkeeper', NULL, NULL, NULL, NULL, NULL, NULL
+    FROM poolkeeper.task AS t
+    CROSS JOIN LATERAL (VALUES (t.payload_erased_at, 'payload'), (t.result_erased_at, 'result')) AS x (at, what) WHERE x.at IS NOT NULL;
 
 CREATE OR REPLACE VIEW poolkeeper.tasks AS
     SELECT t.id, q.namespace || '/' || q.name AS queue, t.type, t.tenant, t.priority, p.state, p.reason, p.state_version, t.accepted_at, t.run_at,
-           t.expires_at, t.payload, p.result, t.labels
+           t.expires_at, t.payload, p.result, t.labels, t.payload_erased_at, t.result_erased_at
     FROM poolkeeper.task AS t
     JOIN poolkeeper.queue AS q ON q.id = t.queue_id
     CROSS JOIN LATERAL poolkeeper.present_state(t.id) AS p;
 
+-- erased: what retention has taken of it; payload, result or checkpoint is then null and was not.
+DROP FUNCTION IF EXISTS poolkeeper.task_view(uuid);
 CREATE OR REPLACE FUNCTION poolkeeper.task_view(_task_id uuid)
 RETURNS TABLE (id uuid, queue text, type text, tenant text, priority integer, state text, reason text, state_version integer,
                accepted_at timestamptz, run_at timestamptz, expires_at timestamptz, payload jsonb, result jsonb, labels jsonb,
-               checkpoint jsonb, deliveries integer, cancel_requested boolean)
+               checkpoint jsonb, deliveries integer, cancel_requested boolean, erased text[])
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -54,7 +60,9 @@ AS $$
            v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
            v.result, v.labels, c.value,
            (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,
-           l.cancel_by IS NOT NULL
+           l.cancel_by IS NOT NULL,
+           array_remove(ARRAY[CASE WHEN v.payload_erased_at IS NOT NULL THEN 'payload' END, CASE WHEN v.result_erased_at IS NOT NULL THEN 'result' END,
+                              (SELECT 'checkpoint' FROM poolkeeper.dead AS x WHERE x.task_id = v.id AND x.checkpoint_erased)], NULL)
     FROM (SELECT t.id, t.queue_id FROM poolkeeper.visible_task(_task_id) AS t OFFSET 0) AS me
     JOIN poolkeeper.tasks AS v ON v.id = me.id
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = v.id

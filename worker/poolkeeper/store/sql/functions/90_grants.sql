@@ -26,7 +26,7 @@ GRANT EXECUTE ON FUNCTION
     poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
     poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
     TO poolkeeper_worker;
-GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer), poolkeeper.maintain(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION poolkeeper.task_view(uuid), poolkeeper.timeline(uuid), poolkeeper.dead_letters(text, integer), poolkeeper.queues(),
     poolkeeper.decisions(text, integer), poolkeeper.installation()
     TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_operator, poolkeeper_reader, poolkeeper_person;
@@ -36,7 +36,7 @@ GRANT EXECUTE ON FUNCTION poolkeeper.requeue(uuid, text, text, integer), poolkee
 GRANT EXECUTE ON FUNCTION
     poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text), poolkeeper.set_pool(text, integer, uuid),
     poolkeeper.mark_sessions(text, text[], boolean, uuid), poolkeeper.tell_grace(text, text[], double precision[], uuid),
-    poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid), poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.maintain(), poolkeeper.lead(text, text, text, bigint, text),
+    poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid), poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.lead(text, text, text, bigint, text),
     poolkeeper.resign(uuid),
     poolkeeper.purge(text, text, text, text, text, jsonb, integer, uuid)
     TO poolkeeper_operator;

@@ -66,9 +66,17 @@ CREATE TABLE poolkeeper.queue (
     concurrency_max           integer CHECK (concurrency_max >= 0),
     checkpoint_max_bytes      integer NOT NULL,
     checkpoint_max_per_second double precision NOT NULL,
+    retention_payload         interval NOT NULL DEFAULT '168 hours',  -- from the end of a task (Q52)
+    retention_result          interval NOT NULL DEFAULT '168 hours',
+    retention_events          interval NOT NULL DEFAULT '720 hours',
+    retention_checkpoint      interval NOT NULL DEFAULT '24 hours',   -- from the death of a dead letter
+    retention_dead_letters    interval NOT NULL DEFAULT '2160 hours',
+    retention_keys            interval NOT NULL DEFAULT '2160 hours', -- from the end of a task, never shorter than what it guards
     dead_letter_owner         text,
     dead_letter_runbook       text,
     UNIQUE (namespace, name),
+    CHECK (least(retention_payload, retention_result, retention_events, retention_checkpoint, retention_dead_letters) > interval '0'),
+    CHECK (retention_keys >= greatest(retention_payload, retention_result, retention_events, retention_checkpoint, retention_dead_letters)),
     CHECK (visibility_timeout >= interval '500 milliseconds'),
     CHECK (priority_min <= priority_default AND priority_default <= priority_max),
     CHECK (namespace ~ '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$' AND name ~ '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')
@@ -132,6 +140,7 @@ CREATE TABLE poolkeeper.session (
     ended_at      timestamptz
 ) WITH (fillfactor = 50);                          -- renewals are HOT: no index on a column that they write
 CREATE INDEX session_live ON poolkeeper.session (pool_id) WHERE ended_at IS NULL;
+CREATE INDEX session_ended ON poolkeeper.session (ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE poolkeeper.task (
     id             uuid PRIMARY KEY,
@@ -146,7 +155,10 @@ CREATE TABLE poolkeeper.task (
     payload        jsonb NOT NULL,
     labels         jsonb,
     traceparent    text,
-    submitted_by   name NOT NULL
+    submitted_by   name NOT NULL,
+    key            text,                   -- its row in task_key, told of its end when this one goes
+    payload_erased_at timestamptz,         -- by retention, after the task has ended; payload is then null
+    result_erased_at  timestamptz
 );
 
 -- The numbers that travel: delivery (number of the last one, never reset), spent (deliveries of the present budget),
@@ -219,10 +231,12 @@ CREATE TABLE poolkeeper.dead (
     error_class   text,
     error         text,
     build         text,
-    batch         integer                  -- number of the announcement (O24); NULL: not yet in one, negative: in one not confirmed
+    batch         integer,                 -- number of the announcement (O24); NULL: not yet in one, negative: in one not confirmed
+    checkpoint_erased boolean              -- by retention; NULL: not yet its turn, false: there was none
 );
 ALTER TABLE poolkeeper.dead ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP NOT NULL;
 CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at);
+CREATE INDEX dead_checkpoint ON poolkeeper.dead (queue_id, died_at) WHERE checkpoint_erased IS NULL;
 CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id, batch) WHERE batch IS NULL OR batch < 0;
 
 -- What has ended. Partitioned by retention class, then by the time in the task's own id (UUID version 7), so that
@@ -289,8 +303,11 @@ CREATE TABLE poolkeeper.task_key (  -- idempotency (Q6); outlives the task
     task_id    uuid NOT NULL,
     digest     bytea NOT NULL,
     created_at timestamptz NOT NULL,
+    ended_at   timestamptz,  -- of the task, once that is gone; until then the key stays
+    last_state text,
     PRIMARY KEY (tenant, queue_id, key)
 );
+CREATE INDEX task_key_ended ON poolkeeper.task_key (queue_id, ended_at) WHERE ended_at IS NOT NULL;
 
 CREATE TABLE poolkeeper.drain_report (
     no         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -310,3 +327,20 @@ CREATE TABLE poolkeeper.decision (
     decision jsonb NOT NULL
 );
 CREATE INDEX decision_pool ON poolkeeper.decision (pool_id, no);
+CREATE INDEX decision_age ON poolkeeper.decision (pool_id, at);
+
+CREATE TABLE poolkeeper.retention_walk (  -- how far each walk of the upkeep has come (Q52)
+    kind      text PRIMARY KEY,           -- payload, result, events: over the tasks; pools
+    task_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    pool_id   integer NOT NULL DEFAULT 0,
+    began_at  timestamptz NOT NULL
+);
+
+CREATE TABLE poolkeeper.retention_note (  -- what a walk passed by and had to leave: no walk looks at it twice
+    task_id  uuid NOT NULL,
+    kind     text NOT NULL,
+    queue_id integer NOT NULL,
+    since    timestamptz NOT NULL,        -- its end, or when it had not ended yet: it cannot go before this plus its retention
+    PRIMARY KEY (task_id, kind)
+);
+CREATE INDEX retention_note_due ON poolkeeper.retention_note (queue_id, kind, since);
