@@ -5,6 +5,7 @@ from uuid import UUID
 
 LEASE = 10
 MAX_DELIVERIES, MAX_HAND_BACKS, MAX_SNOOZES = 3, 2, 2
+ALWAYS_ALONE = 9
 ENDED = ("succeeded", "failed", "canceled")
 
 
@@ -24,6 +25,7 @@ class Task:
     owner: "Process | None" = None
     apart: bool = False
     alone: bool = False
+    misses: int = 0
     turn: int = 0
 
     @property
@@ -32,6 +34,7 @@ class Task:
 
     def begin(self, owner: "Process", turn: int, *, alone: bool = False) -> None:
         self.apart, self.alone = self.place == "suspect", alone
+        self.misses = self.misses if self.apart else 0
         self.place, self.owner, self.turn = "running", owner, turn
         self.deliveries += 1
         self.spent += 1
@@ -64,7 +67,7 @@ class Task:
             self.failures += 1
         else:
             free = self.apart and not self.alone
-            self.alone = self.alone or free
+            self.misses += free
             self.expiries += 1
         dead = dead or (not free and self.spent >= MAX_DELIVERIES)
         self.spent -= free
@@ -74,6 +77,7 @@ class Task:
             self.place, self.due = ("scheduled" if outcome == "failed" else "waiting"), now + wait
         elif outcome == "expired" or self.apart:
             self.place = "suspect"
+            self.misses = ALWAYS_ALONE if self.alone else self.misses
         else:
             self.place = "ready"
 
@@ -133,13 +137,13 @@ class Model:
         self.isolating = process
         return True
 
-    def apart(self, process: Process, want: int, room: int) -> tuple[dict[UUID, Task], int, bool]:
-        """From which suspects it takes, how many at most, and whether they run alone."""
+    def apart(self, process: Process, want: int, room: int) -> tuple[dict[UUID, Task], int, int]:
+        """From which suspects it takes, how many at most, and how many may be there then."""
         held = self.holds(process)
         suspects = self.at("suspect")
-        among = {i: t for i, t in suspects.items() if not t.alone}
         if not room or any(t.alone or not t.apart for t in held):
-            return {}, 0, False
-        if held or among:
-            return among, room, not held and want == 1
-        return suspects, 1, True
+            return {}, 0, 0
+        misses = held[0].misses if held else min((t.misses for t in suspects.values()), default=0)
+        beside = max(1, (len(held) + want) // 4**misses)
+        among = {i: t for i, t in suspects.items() if t.misses == misses}
+        return among, max(0, min(room, beside - len(held))), beside

@@ -38,9 +38,8 @@ def test_suspects_run_side_by_side_on_each_worker_that_holds_nothing_else(scene:
         assert (answer.isolate, answer.claimed) == (True, [])
     first = one.claim(3, isolated=True)
     second = two.claim(10, isolated=True)
-    assert [(c.task_id, c.delivery, c.suspect, c.alone) for c in first + second] == [
-        (task_id, 2, True, False) for task_id in suspects
-    ]
+    assert [(c.task_id, c.delivery, c.suspect) for c in first + second] == [(task_id, 2, True) for task_id in suspects]
+    assert ({c.beside for c in first}, {c.beside for c in second}) == ({3}, {10})
     answer = one.turn(want=7)
     assert (answer.isolate, answer.claimed) == (True, [])
     assert [c.task_id for c in busy.claim(5)] == plain
@@ -56,10 +55,10 @@ def test_a_worker_that_asks_for_one_runs_it_alone(scene: Scene) -> None:
     crash(scene)
     one, two = scene.worker(), scene.worker()
     delivery = one.alone()
-    assert delivery.alone
+    assert delivery.beside == 1
     assert one.claim(5, isolated=True) == []
-    assert [c.alone for c in two.claim(2, isolated=True)] == [False, False]
-    assert [c.alone for c in two.claim(1, isolated=True)] == [False]
+    assert [c.beside for c in two.claim(2, isolated=True)] == [2, 2]
+    assert [c.beside for c in two.claim(1, isolated=True)] == [3]
 
 
 def test_of_workers_that_hold_something_one_makes_room(scene: Scene) -> None:
@@ -190,7 +189,7 @@ def test_a_death_beside_others_counts_for_none_of_them_and_the_next_run_is_alone
     while scene.state(poison.task_id) != "dead" or any(scene.state(o.task_id) != "succeeded" for o in others):
         worker = scene.worker()
         (delivery,) = worker.claim(4, isolated=True)
-        assert (delivery.alone, delivery.delivery, delivery.deliveries_spent) == (True, 3, 2)
+        assert (delivery.beside, delivery.delivery, delivery.deliveries_spent) == (1, 3, 2)
         assert worker.claim(4, isolated=True) == []
         if delivery.task_id == poison.task_id:
             crash(scene)
@@ -200,24 +199,38 @@ def test_a_death_beside_others_counts_for_none_of_them_and_the_next_run_is_alone
     assert (letter.task_id, letter.spent, letter.expiries) == (poison.task_id, 2, 3)
 
 
-def test_what_must_be_alone_waits_for_the_others(scene: Scene) -> None:
-    """C10: a worker that holds suspects takes more of those that go side by side; one that holds none takes the one alone."""
+def test_each_death_beside_others_divides_how_many_run_together_by_four(scene: Scene) -> None:
+    """C10, Q27: the innocents of two lost nodes do not have to go one by one; what was alone stays alone."""
+    isolated(scene, 16, max_deliveries=2)
+    for beside in (4, 1):
+        crash(scene)
+        workers = [scene.worker() for _ in range(16 // beside)]
+        held = [worker.claim(16, isolated=True) for worker in workers]
+        assert [[c.beside for c in each] for each in held] == [[beside] * beside] * len(workers)
+        assert [worker.claim(16 - beside, isolated=True) for worker in workers] == [[]] * len(workers)
+    assert {c.deliveries_spent for each in held for c in each} == {2}
+    workers[0].settle(held[0][0], "handed_back")
+    assert [c.beside for c in workers[0].claim(1000, isolated=True)] == [1]
+
+
+def test_those_with_fewer_misses_go_first_and_never_beside_those_with_more(scene: Scene) -> None:
+    """C10: a worker that holds suspects takes more of the same kind only; one that holds none takes what has missed least."""
     worker, (first, second) = isolated(scene, 2)
     worker.settle(first, "handed_back", error_class="memory_share")
     scene.submit()
     hold(scene, scene.worker())
     crash(scene, worker)
     (third,) = worker.claim(5, isolated=True)
-    assert (third.task_id not in {first.task_id, second.task_id}, third.alone) == (True, False)
+    assert (third.task_id not in {first.task_id, second.task_id}, third.beside) == (True, 6)
     assert worker.claim(5, isolated=True) == []
     worker.succeed(second)
     worker.succeed(third)
     (again,) = worker.claim(5, isolated=True)
-    assert (again.task_id, again.alone) == (first.task_id, True)
+    assert (again.task_id, again.beside) == (first.task_id, 1)
 
 
 def test_a_share_that_was_too_small_costs_nothing(scene: Scene) -> None:
-    """Q27, Q26: handed back with the reason, once more alone; alone it stays until it has cleared itself."""
+    """Q27, Q26: handed back with the reason, once more beside fewer; alone it stays until it has cleared itself."""
     worker, (large, _) = isolated(scene, 2)
     verdict = worker.settle(large, "handed_back", error_class="memory_share", error="needs more")
     assert (verdict.code, verdict.state) == (None, "ready")
@@ -226,10 +239,10 @@ def test_a_share_that_was_too_small_costs_nothing(scene: Scene) -> None:
     assert (last.reason, last.error_class, last.error) == ("beside_others", "memory_share", "needs more")
     other = scene.worker()
     (again,) = other.claim(2, isolated=True)
-    assert again.alone
+    assert again.beside == 1
     other.settle(again, "failed", error_class="process_died")
-    (again,) = other.claim(2, isolated=True)
-    assert again.alone
+    (again,) = other.claim(100, isolated=True)
+    assert again.beside == 1
     other.fail(again)
     scene.advance(5)
     other.renew()
@@ -242,7 +255,7 @@ def test_a_child_that_died_beside_others_is_known(scene: Scene) -> None:
     worker, (poison, _) = isolated(scene, 2)
     worker.settle(poison, "failed", error_class="process_died", error="exit code 7")
     (again,) = worker.claim(2, isolated=True)
-    assert (again.task_id, again.alone, again.deliveries_spent) == (poison.task_id, False, 3)
+    assert (again.task_id, again.beside, again.deliveries_spent) == (poison.task_id, 3, 3)
 
 
 def test_a_process_known_to_have_died_is_reported_by_its_worker(scene: Scene) -> None:

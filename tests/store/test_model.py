@@ -86,7 +86,7 @@ class Comparison(RuleBasedStateMachine):
             self.model.tasks[task_id] = task
 
     @precondition(lambda self: self.workers)
-    @rule(data=st.data(), want=st.integers(0, 3), sweep=st.booleans(), lost=st.booleans(), isolated=st.booleans())
+    @rule(data=st.data(), want=st.integers(0, 5), sweep=st.booleans(), lost=st.booleans(), isolated=st.booleans())
     def turn(self, data: st.DataObject, want: int, sweep: bool, lost: bool, isolated: bool) -> None:
         worker, process = data.draw(st.sampled_from(self.workers))
         self._turn(worker, process, want, sweep, lost, isolated)
@@ -126,9 +126,9 @@ class Comparison(RuleBasedStateMachine):
         elif want:
             model.wake()
         room = want if alive else 0
-        alone = False
+        beside = 0
         if isolated:
-            choice, room, alone = model.apart(process, want, room) if isolates else ({}, 0, False)
+            choice, room, beside = model.apart(process, want, room) if isolates else ({}, 0, 0)
         else:
             isolates = isolates or (want > 0 and any(t.apart for t in model.holds(process)))
             choice = {} if isolates else model.at("ready")
@@ -140,9 +140,9 @@ class Comparison(RuleBasedStateMachine):
         assert len(answer.claimed) == min(room, len(choice))
         for claimed in answer.claimed:
             assert claimed.task_id in choice
-            model.tasks[claimed.task_id].begin(process, process.turns, alone=alone)
+            model.tasks[claimed.task_id].begin(process, process.turns, alone=beside == 1)
             assert claimed.delivery == model.tasks[claimed.task_id].deliveries
-            assert (claimed.suspect, claimed.alone) == (isolated, alone)
+            assert (claimed.suspect, claimed.beside) == (isolated, beside)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES), wait=st.sampled_from([0, 4]), keep=st.booleans())

@@ -52,12 +52,14 @@ def test_the_shares_of_suspects_side_by_side_fit_into_the_container_together(
     (tmp_path / "memory.max").write_text(str(limit))
     made = rooms(slots, tmp_path, tmp_path / "own")
     assert 1 <= made.most <= slots
-    assert made.share is not None
     assert made.whole is not None
-    assert made.most * made.share <= made.whole <= limit - RESERVE
-    assert made.share >= SHARE or made.most == 1
+    for beside in range(1, made.most + 1):
+        share = made.share(beside)
+        assert share is not None
+        assert beside * share <= made.whole <= limit - RESERVE
+        assert share >= SHARE or made.most == 1
     assert made.most == slots or (made.most + 2) * SHARE > limit - GIB // 4
-    assert (made.share == made.whole) == (made.most == 1)
+    assert made.share(1) == made.whole
 
 
 def test_without_a_limit_slots_and_open_files_bound_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

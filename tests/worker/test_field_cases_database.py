@@ -60,6 +60,7 @@ def test_what_a_dead_worker_held_comes_back_although_the_database_dies_meanwhile
 ) -> None:
     """C10: leases behind those of a live worker; the database is stopped in the midst; all begin again, long ones side by side (Q27)."""
     stage = own_stage
+    stage.apply(visibility_timeout="10s")  # on a busy machine no starved worker loses a lease
     live_leases(stage, ahead)
     victim = stage.worker(concurrency=count).ready()
     tasks = stage.submit_many("t.hangs_then_waits", ["go"] * count)
@@ -68,7 +69,7 @@ def test_what_a_dead_worker_held_comes_back_although_the_database_dies_meanwhile
     if not long:
         stage.release("go")
     victim.signal(signal.SIGKILL)
-    eventually(lambda: number(stage, EXPIRED) > 0, "the first of them are found")
+    eventually(lambda: number(stage, EXPIRED) > 0, "the first of them are found", 60)
     server.stop("immediate")
     time.sleep(3)  # what is tried now fails
     server.start()

@@ -37,17 +37,15 @@ def test_a_child_over_its_memory_bound_is_a_failed_delivery(tmp_path: Path, monk
 def test_a_suspect_that_needs_more_than_its_share_is_handed_back_to_run_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Q27, C10: its share beside others is no proof against it; alone it has the whole, and more than that is its failure."""
+    """Q27, C10: its share beside others is no proof against it; alone it has all, and to want more than that is its failure."""
     ready(monkeypatch, tmp_path)
     notes = Notes(stopping=False, max_checkpoint=1000)
-    rooms = Rooms(4, 3 * LEAST, 16 * LEAST)
+    rooms = Rooms(4, 12 * LEAST, 16 * LEAST)
 
-    def run(size: int, *, alone: bool) -> tuple[str, str | None]:
-        outcome = run_suspect(
-            "application:app", Context(notes, task_id=uuid4(), type="t.memory"), size, rooms, alone=alone
-        )
+    def run(size: int, beside: int) -> tuple[str, str | None]:
+        outcome = run_suspect("application:app", Context(notes, task_id=uuid4(), type="t.memory"), size, rooms, beside)
         return outcome.ending, outcome.error_class
 
-    assert run(4 * LEAST, alone=False) == ("handed_back", "memory_share")
-    assert run(4 * LEAST, alone=True) == ("succeeded", None)
-    assert run(17 * LEAST, alone=True) == ("failed", "MemoryError")
+    assert run(4 * LEAST, 4) == ("handed_back", "memory_share")
+    assert run(4 * LEAST, 1) == ("succeeded", None)
+    assert run(17 * LEAST, 1) == ("failed", "MemoryError")

@@ -66,7 +66,7 @@ class Claimed(NamedTuple):
     """One delivery with all that its handler needs.
 
     ``state``: running, or leased where it was claimed ahead and must be started first (Q16). ``suspect``: it runs in
-    a process of its own, beside nothing but other suspects; ``alone``: beside nothing at all (Q27).
+    a process of its own, beside nothing but other suspects; ``beside``: at most so many, itself included (Q27).
     """
 
     state: str
@@ -86,7 +86,7 @@ class Claimed(NamedTuple):
     deliveries_spent: int
     max_deliveries: int
     suspect: bool
-    alone: bool = False
+    beside: int = 0
 
     def __repr__(self) -> str:
         """Without the token and the payload: neither belongs in a log (Q17)."""

@@ -70,7 +70,7 @@ def turn(
         told, refused = {}, {}
         for row in rows:
             if row.kind == "claimed":
-                claimed.append(Claimed._make((*row[_CLAIMED], row.suspect and row.extra["alone"])))
+                claimed.append(Claimed._make((*row[_CLAIMED], row.extra["beside"] if row.suspect else 0)))
             elif row.kind == "settled":
                 told[row.delivery] = SettleVerdict(row.task_id, row.code, row.state)
             elif row.kind == "refused":

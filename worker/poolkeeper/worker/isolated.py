@@ -70,16 +70,20 @@ _FORKING = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """How many suspects may run side by side, the bytes of each of them, and of one that runs alone; None: no bound."""
+    """How many suspects may run side by side, the bytes for them together, and for one that runs alone; None: no bound."""
 
     most: int
-    share: int | None
+    together: int | None
     whole: int | None
 
+    def share(self, beside: int) -> int | None:
+        """Return the bytes for one of `beside` suspects."""
+        return self.whole if beside == 1 or self.together is None else self.together // beside
 
-def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, *, alone: bool) -> Outcome:
-    """Run a suspect within its memory. One whose share was too small is handed back: alone it may well succeed."""
-    memory = given.whole if alone else given.share
+
+def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, beside: int) -> Outcome:
+    """Run one of `beside` suspects. One whose share of the memory was too small is handed back: it gets more next time."""
+    memory = given.share(beside)
     outcome = run_in_child(app, ctx, payload, memory=memory)
     if outcome.error_class == MemoryError.__name__ and memory != given.whole:
         return Outcome(
@@ -258,7 +262,7 @@ def rooms(slots: int, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/pr
         return Rooms(most, None, None)
     together = whole - _resident()  # the process that children are forked from has loaded the application as well
     most = max(1, min(most, together // SHARE))
-    return Rooms(most, whole if most == 1 else together // most, whole)
+    return Rooms(most, together, whole)
 
 
 def memory_bound(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> int | None:

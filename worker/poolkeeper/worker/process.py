@@ -302,7 +302,7 @@ class Worker:
     def _in_child(self, ctx: Context, claimed: Claimed) -> Outcome:
         if not claimed.suspect:
             return run_in_child(self._settings.app, ctx, claimed.payload, memory=None)
-        return run_suspect(self._settings.app, ctx, claimed.payload, self._rooms, alone=claimed.alone)
+        return run_suspect(self._settings.app, ctx, claimed.payload, self._rooms, claimed.beside)
 
     def _soon(self, work: Any) -> None:
         if not self._loop.is_closed():

@@ -1,6 +1,6 @@
 -- What a turn answers: rows of three kinds.
 --   settled  verdict on one settle: code (NULL: accepted), state; no row for one that succeeded as asked
---   claimed  one delivery; state running, or leased where it was claimed ahead of a free slot; of a suspect extra = {alone}
+--   claimed  one delivery; state running, or leased where it was claimed ahead of a free slot; of a suspect extra = {beside}
 --   refused  a start that was refused: code, state; no row for one that started
 --   note     extra = {cursor: where the walk over a queue's lanes stopped} or, in the last row, {draining, isolate, come_again (s)}
 DO $$ BEGIN

@@ -120,14 +120,14 @@ BEGIN
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures, d.expiries, d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits
         FROM ended AS d WHERE d.state = 'ready' AND NOT d.blamed AND NOT d.suspect
-    ), to_suspect AS (  -- after a death the next delivery runs apart, after one that proved nothing alone (Q27); a suspect
-                        -- that ends otherwise is one no more
+    ), to_suspect AS (  -- after a death the next delivery runs apart (Q27), with fewer beside it after one that proved nothing;
+                        -- what was alone stays alone (9 misses); a suspect that ends otherwise is one no more
         INSERT INTO poolkeeper.suspect (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                        spent, failures, expiries, hand_backs, snoozes, waits, alone)
+                                        spent, failures, expiries, hand_backs, snoozes, waits, misses)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, _now, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries + (d.outcome = 'expired')::integer,
                d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits,
-               d.alone OR d.reason IS NOT DISTINCT FROM 'beside_others'
+               CASE WHEN d.alone THEN 9 WHEN d.reason = 'beside_others' THEN least(d.misses + 1, 9) ELSE d.misses END
         FROM ended AS d WHERE d.state = 'ready' AND (d.blamed OR d.suspect)
     ), counted AS (
         UPDATE poolkeeper.queue_count AS c SET lease_expiries = c.lease_expiries + x.n

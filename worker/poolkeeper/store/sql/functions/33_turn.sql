@@ -31,54 +31,57 @@ BEGIN
     RETURN true;
 END $$;
 
--- The first suspects of these queues that this session could run now, up to _most; the limits of queues as far as
--- looking tells. _alone: those that may have nothing beside them, or the others; NULL: any. Index: suspect_claim.
-CREATE OR REPLACE FUNCTION poolkeeper.next_suspects(_queues integer[], _type_keys bigint[], _most integer, _alone boolean, _now timestamptz)
-RETURNS SETOF uuid
+-- The first suspects of these queues that this session could run now, up to _most, those with the fewest misses first;
+-- _misses: with so many only. The limits of queues as far as looking tells. Index: suspect_claim.
+CREATE OR REPLACE FUNCTION poolkeeper.next_suspects(_queues integer[], _type_keys bigint[], _most integer, _misses smallint, _now timestamptz)
+RETURNS TABLE (task_id uuid, misses smallint)
 LANGUAGE plpgsql
 AS $$
+#variable_conflict use_column
 BEGIN RETURN QUERY
-    SELECT x.task_id FROM poolkeeper.queue AS q
+    SELECT x.task_id, x.misses FROM poolkeeper.queue AS q
     CROSS JOIN LATERAL (
         SELECT CASE WHEN NOT EXISTS (SELECT FROM poolkeeper.suspect AS c WHERE c.queue_id = q.id) THEN 0
                     WHEN q.concurrency_max IS NULL THEN _most
                     ELSE greatest(0, least(_most, q.concurrency_max - (
                         SELECT count(*) FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = q.id LIMIT q.concurrency_max) AS y)))
                END AS room OFFSET 0) AS r
-    CROSS JOIN unnest(CASE WHEN _alone IS NULL THEN ARRAY[false, true] ELSE ARRAY[_alone] END) AS a (alone)
     CROSS JOIN LATERAL (
-        SELECT c.task_id, c.seq FROM poolkeeper.suspect AS c
-        WHERE c.queue_id = q.id AND c.alone = a.alone AND c.type_key = ANY (_type_keys) AND (c.expires_at IS NULL OR c.expires_at > _now)
-        ORDER BY c.seq LIMIT r.room FOR UPDATE OF c SKIP LOCKED) AS x
+        SELECT c.task_id, c.misses, c.seq FROM poolkeeper.suspect AS c
+        WHERE c.queue_id = q.id AND c.misses = coalesce(_misses, c.misses) AND c.type_key = ANY (_type_keys)
+          AND (c.expires_at IS NULL OR c.expires_at > _now)
+        ORDER BY c.misses, c.seq LIMIT r.room FOR UPDATE OF c SKIP LOCKED) AS x
     WHERE q.id = ANY (_queues)
-    ORDER BY x.seq LIMIT _most;
+    ORDER BY x.misses, x.seq LIMIT _most;
 END $$;
 
--- Arrow: ready (suspect) -> running, apart: in processes of their own, in a session that runs nothing but suspects. Up
--- to _most of those that may run side by side; where there is none, one that must be alone, for a session that holds
--- nothing. _single: the session has room for one only, which then is alone as well. From queues whose limiters, if they
--- have any, are held by this transaction (Q12).
+-- Arrow: ready (suspect) -> running, apart: in processes of their own, in a session that runs nothing but suspects, with
+-- as many misses as each other. _want: what it has room for beside those that it holds. Each miss divides the number
+-- that may run side by side by four; where that leaves one, it is alone, and nothing comes beside it. Up to _room, from
+-- queues whose limiters, if they have any, are held by this transaction (Q12). Answers with extra {beside}: how many may
+-- be there.
 CREATE OR REPLACE FUNCTION poolkeeper.claim_suspects(
-    _session poolkeeper.session, _queues integer[], _turn bigint, _most integer, _single boolean, _now timestamptz
+    _session poolkeeper.session, _queues integer[], _turn bigint, _want integer, _room integer, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _ids    uuid[];
-    _held   bigint;
+    _held   integer;
     _closed boolean;
-    _alone  boolean;
+    _misses smallint;
+    _beside integer;
 BEGIN
-    SELECT count(*), coalesce(bool_or(l.alone OR NOT l.suspect), false) INTO _held, _closed
+    SELECT count(*), coalesce(bool_or(l.alone OR NOT l.suspect), false), max(l.misses) INTO _held, _closed, _misses
     FROM poolkeeper.lease AS l WHERE l.session_id = (_session).id;
     IF _closed THEN
         RETURN;
     END IF;
-    _ids := ARRAY(SELECT * FROM poolkeeper.next_suspects(_queues, (_session).type_keys, _most, false, _now));
-    _alone := _held = 0 AND (_single OR cardinality(_ids) = 0);
-    IF _alone AND cardinality(_ids) = 0 THEN
-        _ids := ARRAY(SELECT * FROM poolkeeper.next_suspects(_queues, (_session).type_keys, 1, true, _now));
+    IF _held = 0 THEN
+        SELECT s.misses INTO _misses FROM poolkeeper.next_suspects(_queues, (_session).type_keys, 1, NULL, _now) AS s;
     END IF;
+    _beside := greatest(1, (_held + _want) >> 2 * _misses);
+    _ids := ARRAY(SELECT s.task_id FROM poolkeeper.next_suspects(_queues, (_session).type_keys, greatest(0, least(_room, _beside - _held)), _misses, _now) AS s);
     RETURN QUERY
     WITH gone AS (
         DELETE FROM poolkeeper.suspect AS r WHERE r.task_id = ANY (_ids) RETURNING r.*
@@ -87,15 +90,15 @@ BEGIN
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, alone, checkpointed)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, misses, alone, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, _alone, true
+               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, t.misses, _beside = 1, true
         FROM tokens AS t
     )
     SELECT 'claimed', NULL::text, 'running', t.task_id, t.token, t.delivery + 1, q.namespace || '/' || q.name, b.type, b.tenant,
            b.payload, c.value, c.version, b.labels, b.traceparent, b.accepted_at, t.failures::integer, t.spent + 1,
-           coalesce(b.max_deliveries, q.max_deliveries), true, jsonb_build_object('alone', _alone)
+           coalesce(b.max_deliveries, q.max_deliveries), true, jsonb_build_object('beside', _beside)
     FROM tokens AS t
     JOIN poolkeeper.task AS b ON b.id = t.task_id
     JOIN poolkeeper.queue AS q ON q.id = t.queue_id
@@ -259,7 +262,7 @@ BEGIN
     _apart := _want > 0 AND NOT _isolated AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect);
     IF _isolated THEN
         IF _isolate AND _room > 0 THEN
-            RETURN QUERY SELECT * FROM poolkeeper.claim_suspects(_s, _queues, _turn, _room, _want = 1, _now);
+            RETURN QUERY SELECT * FROM poolkeeper.claim_suspects(_s, _queues, _turn, _want, _room, _now);
         END IF;
     ELSIF _room > 0 AND NOT _isolate AND NOT _apart THEN
         FOR _i IN 0 .. cardinality(_queues) - 1 LOOP

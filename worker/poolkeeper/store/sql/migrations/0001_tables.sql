@@ -187,10 +187,10 @@ CREATE INDEX ready_expires ON poolkeeper.ready (expires_at) WHERE expires_at IS 
 
 CREATE TABLE poolkeeper.suspect (
     LIKE poolkeeper.ready INCLUDING DEFAULTS,
-    alone         boolean NOT NULL         -- beside others nothing was proven: next time nothing runs beside it (Q27)
+    misses        smallint NOT NULL        -- runs beside others that proved nothing: each divides their number by four (Q27)
 );
 ALTER TABLE poolkeeper.suspect ADD PRIMARY KEY (task_id);
-CREATE INDEX suspect_claim ON poolkeeper.suspect (queue_id, alone, seq);  -- claim order
+CREATE INDEX suspect_claim ON poolkeeper.suspect (queue_id, misses, seq);  -- claim order
 
 CREATE TABLE poolkeeper.later (
     LIKE poolkeeper.ready INCLUDING DEFAULTS,
@@ -212,6 +212,7 @@ CREATE TABLE poolkeeper.lease (
     started_at    timestamptz,             -- NULL: leased; else running
     extended_until timestamptz,
     suspect       boolean NOT NULL DEFAULT false,
+    misses        smallint NOT NULL DEFAULT 0,     -- of a suspect; the same for all of a session
     alone         boolean NOT NULL DEFAULT false,  -- a suspect with nothing beside it
     checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
     cancel_by     text,
