@@ -35,11 +35,17 @@ def stage(pg_template: Callable[[], Database]) -> Iterator[Database]:
 def this_month_again(stage: Database) -> Iterator[None]:
     """For tests that go far into the future, since the stage is shared: the months of the history are those of today again."""
     yield
+    with stage.connect() as conn:
+        query = "SELECT relname FROM pg_class WHERE relname ~ '^(event|delivery)_standard_[0-9]{6}$'"
+        there = [name for (name,) in conn.execute(query)]
+        wanted = conn.execute("SELECT count(*) FROM poolkeeper.months('event', now()) WHERE wanted").fetchone()
+        if len(there) == 6 and wanted == (0,):
+            return
     with ExitStack() as stack:
         scene = Scene(stage, stack)
         scene.clear()
-        for row in scene.rows("SELECT relname FROM pg_class WHERE relname ~ '^(event|delivery)_standard_[0-9]{6}$'"):
-            scene.owner.execute(sql.SQL("DROP TABLE poolkeeper.{}").format(sql.Identifier(row.relname)))
+        for name in there:
+            scene.owner.execute(sql.SQL("DROP TABLE poolkeeper.{}").format(sql.Identifier(name)))
         run(scene.owner, calls.maintain())
 
 

@@ -216,6 +216,30 @@ class TestNeighbours:
         purge(scene)
         assert scene.value("SELECT count(*) FROM poolkeeper.task_key") == 0
 
+    def test_a_purge_beside_a_pass_that_is_half_way(self, scene: Scene) -> None:
+        """Contract 19: with the tasks locked and their history still there, a circle of two would be a deadlock."""
+        keep(scene, events="10h")
+        done(scene, scene.worker())
+        scene.advance(20 * HOUR)
+        page = calls.purge(
+            "local",
+            "default",
+            "default",
+            "q",
+            who="t",
+            cursor=scene.ask("operator", calls.purge("local", "default", "default", "q", who="t")).cursor,
+        )
+        gate = "PERFORM set_config('lock_timeout', '20s', true); PERFORM pg_advisory_xact_lock(77); DELETE FROM poolkeeper.delivery"
+        passing, purging = scene.connect("operator"), scene.connect("operator")
+        with scene.without("poolkeeper.forget_ended(uuid[], timestamptz)", "DELETE FROM poolkeeper.delivery", gate):
+            scene.owner.execute("SELECT pg_advisory_lock(77)")
+            with meanwhile(lambda: run(passing, calls.maintain())) as removed:
+                await_blocked(scene)
+                with meanwhile(lambda: run(purging, page)) as purged:
+                    await_blocked(scene, 2)
+                    scene.owner.execute("SELECT pg_advisory_unlock(77)")
+        assert (removed.result().tasks, purged.result().removed) == (1, 0)
+
 
 _WITNESS = """
     CREATE TABLE public.gone (what text, task_id uuid, at timestamptz);
@@ -284,6 +308,7 @@ class Bustle:
             run(conn, calls.maintain(7))
 
 
+@pytest.mark.wide
 @pytest.mark.usefixtures("witness")
 def test_nothing_that_has_not_ended_is_touched_under_any_interleaving(scene: Scene) -> None:
     """Q52: while everything happens at once, what goes has its end in its history, two hours ago at least."""
@@ -317,6 +342,7 @@ def test_nothing_that_has_not_ended_is_touched_under_any_interleaving(scene: Sce
 class TestCost:
     """A pass costs what it removes and what grew old since the last one, not what is kept."""
 
+    @pytest.mark.wide
     @pytest.mark.parametrize("statistics", ["fresh", "of empty tables"])
     def test_a_pass_reads_nothing_of_what_is_kept(self, scene: Scene, statistics: str) -> None:
         """Q52, Q14: 20 of 13,000 are due; the others, waiting, running, dead or ended, are not looked at."""
