@@ -65,6 +65,7 @@ def test_what_runs_beside_a_handler_may_stop_the_loop_and_stops_no_worker(stage:
     unharmed(stage, worker)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("what", ["signals", "loop_signals", "wakeup"])
 def test_a_handler_that_takes_the_signals_takes_no_drain(stage: Stage, what: str) -> None:
     """Q48: libraries set signals as they like; a second later SIGTERM is heard again."""
@@ -105,6 +106,7 @@ def test_a_worker_that_hears_its_terminal_hang_up_drains(stage: Stage) -> None:
     assert stage.deliveries(task) == ["succeeded"]
 
 
+@pytest.mark.wide
 def test_a_copy_that_comes_back_is_no_second_worker(stage: Stage) -> None:
     """P2, Q47: os.fork() in a handler; only the original settles, and the copies end."""
     worker = hostile(stage)
@@ -117,6 +119,7 @@ def test_a_copy_that_comes_back_is_no_second_worker(stage: Stage) -> None:
     assert "came back to the worker" in worker.log
 
 
+@pytest.mark.wide
 def test_processes_that_a_handler_starts_end_by_sigterm_and_the_worker_does_not_hear_it(stage: Stage) -> None:
     """Q47, Q48: multiprocessing and subprocess end their children by SIGTERM and wait for them."""
     worker = hostile(stage)
@@ -127,6 +130,7 @@ def test_processes_that_a_handler_starts_end_by_sigterm_and_the_worker_does_not_
     assert "draining" not in worker.log
 
 
+@pytest.mark.wide
 def test_a_working_directory_that_is_gone_and_closed_files_condemn_no_other_task(stage: Stage) -> None:
     """Q27, Q47: children are started all the same."""
     worker = hostile(stage)
@@ -148,6 +152,7 @@ def test_what_was_saved_or_returned_is_what_it_was_then(stage: Stage) -> None:
     unharmed(stage, worker)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["h.result", "h.result_process"])
 def test_a_result_that_nothing_could_hold_is_told_before_it_is_sent(stage: Stage, kind: str) -> None:
     """Q8, Q20: it would take longer than any answer is waited for, and hold up the settles of all others."""
@@ -160,6 +165,7 @@ def test_a_result_that_nothing_could_hold_is_told_before_it_is_sent(stage: Stage
     assert [told[task] for task in tasks.values()] == ["result_too_large", "result_invalid"]
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("kind", ["h.leaves_threads", "h.to_thread"])
 def test_threads_that_a_handler_left_do_not_keep_a_drained_process(stage: Stage, kind: str) -> None:
     """Q48: they may go on for as long as the grace lasts; then the exit code is still 0."""

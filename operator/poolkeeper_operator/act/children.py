@@ -13,7 +13,7 @@ from typing import Any
 
 from poolkeeper_operator.act import owners, pacing
 from poolkeeper_operator.act.compare import difference
-from poolkeeper_operator.act.podtemplate import BUILD_LABEL, build_id, service_account, template
+from poolkeeper_operator.act.podtemplate import BUILD_LABEL, build_id, template
 from poolkeeper_operator.decide.lengthening import Lengthening
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
 from poolkeeper_operator.runtime.kinds import (
@@ -112,7 +112,7 @@ def _own_replicas(live: Mapping[str, Any] | None) -> int | None:
 def build_service_account(pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Manifest | None:
     """The pool's own identity, which the API server knows nothing about; None if the user named one."""
     name = pool["metadata"]["name"]
-    if service_account(name, spec) != name:
+    if spec.isolation.service_account_name is not None:  # be it the pool's own name
         return None
     return {**_head(pool, SERVICE_ACCOUNT, name), "automountServiceAccountToken": False}
 
@@ -152,6 +152,31 @@ def as_seen(wanted: Manifest, live: Mapping[str, Any] | None) -> Manifest:
         return wanted
     seen = {key: live["metadata"][key] for key in ("uid", "resourceVersion")}
     return {**wanted, "metadata": {**wanted["metadata"], **seen}}
+
+
+def taken(found: Mapping[str, Any], pool: Mapping[str, Any]) -> str | None:
+    """Why an object that bears the name of a child is not the pool's, and must be left alone; None if it may be taken.
+
+    One of an earlier pool of that name is left to the garbage collector, or, where that has let it go, taken over.
+    """
+    meta, name = found["metadata"], pool["metadata"]["name"]
+    holder = _controller(found)
+    if holder is not None:
+        ours = holder["kind"] == POOL.kind and holder["apiVersion"].startswith(f"{GROUP}/") and holder["name"] == name
+        return None if ours else f'it belongs to {holder["kind"]} "{holder["name"]}"'
+    labels = meta.get("labels") or {}
+    made = labels.get(POOL_LABEL) == name and labels.get("app.kubernetes.io/managed-by") == MANAGER
+    return None if made else "nobody of ours made it"
+
+
+def owner(found: Mapping[str, Any]) -> str | None:
+    """The uid of the object that controls another; None if none does."""
+    holder = _controller(found)
+    return None if holder is None else str(holder["uid"])
+
+
+def _controller(found: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((each for each in found["metadata"].get("ownerReferences") or [] if each.get("controller")), None)
 
 
 def changed(live: Mapping[str, Any] | None, wanted: Manifest) -> str | None:

@@ -46,6 +46,16 @@ class KubeError(Exception):
         return self.status in {400, 413, 422}
 
 
+class Taken(KubeError):
+    """An object of somebody else has the name of a pool's child; it is left alone."""
+
+    def __init__(self, kind: str, name: str, why: str) -> None:
+        remedy = f'delete {kind} "{name}", or give it or the pool another name'
+        super().__init__(
+            422, f'{kind} "{name}"', f'{kind} "{name}" is there already and not the pool\'s, {why}; {remedy}'
+        )
+
+
 class NotLeading(Exception):
     """A write that this process may not begin, since another one may hold the Lease (O29)."""
 

@@ -21,7 +21,7 @@ from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoo
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.capability import unable
 from poolkeeper_operator.runtime.context import Context
-from poolkeeper_operator.runtime.failures import KubeError
+from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.memory import Memory
@@ -220,5 +220,7 @@ def _seconds(value: int | None) -> timedelta | None:
 
 
 def _sentence(what: str, error: KubeError) -> str:
+    if isinstance(error, Taken):
+        return error.message
     remedy = "; add the right to the operator's role" if error.forbidden else ""
     return f"the API server refuses {what}: {error.message}{remedy}"

@@ -2,7 +2,7 @@
 
 Guarantees: what is as wanted is not written; a child that vanished is made again only after the pool itself was read again, so
 that a pool whose end went unnoticed does not fight the garbage collector; what the API server refuses is left alone for a
-while, ever longer, and does not keep an existing Deployment from being sized.
+while, ever longer, and does not keep an existing Deployment from being sized; what is not of the pool is never taken.
 """
 
 import logging
@@ -18,7 +18,7 @@ from poolkeeper_operator.decide.grace import Grace
 from poolkeeper_operator.decide.lengthening import Lengthening
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
 from poolkeeper_operator.runtime.context import Context
-from poolkeeper_operator.runtime.failures import KubeError
+from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.kinds import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
@@ -97,7 +97,8 @@ class Shaper:
 
     async def _bring(self, wanted: Shape, memory: Memory) -> Mapping[str, Any]:
         live = self._child(DEPLOYMENT, wanted)
-        if live is not None and wanted.longer is None and memory.shaped == self._mark(wanted):
+        mark = self._mark(wanted)
+        if live is not None and wanted.longer is None and mark is not None and memory.shaped == mark:
             return live
         account = children.build_service_account(wanted.pool, wanted.spec)
         budget = children.build_disruption_budget(wanted.pool, wanted.spec)
@@ -106,8 +107,8 @@ class Shaper:
             if any(self._child(kind, wanted) is None for kind in kinds):
                 await self._still_there(wanted)
         if account is not None:
-            await self._small(SERVICE_ACCOUNT, account)
-        await self._small(DISRUPTION_BUDGET, budget)
+            await self._small(SERVICE_ACCOUNT, account, wanted)
+        await self._small(DISRUPTION_BUDGET, budget, wanted)
         shaped = await self._deployment(wanted, live, memory)
         await self._answer_scale(wanted, shaped)
         memory.shaped = self._mark(wanted)
@@ -126,6 +127,7 @@ class Shaper:
         mark = digest(manifest)
         if live is not None and (why is None or memory.accepted == (mark, live["metadata"]["generation"])):
             return live
+        await self._not_taken(DEPLOYMENT, live, wanted)
         answer = await self._context.kube.apply(DEPLOYMENT, children.as_seen(manifest, live))
         log.info("pool.shaped: %s/%s: %s", *wanted.name, why, extra={"pool": "/".join(wanted.name)})
         memory.accepted = (mark, answer["metadata"]["generation"])
@@ -134,11 +136,24 @@ class Shaper:
             await self._context.tell(wanted.pool, "Normal", "GraceRollout", wanted.longer.sentence)
         return answer
 
-    async def _small(self, resource: Resource, manifest: Manifest) -> None:
-        meta = manifest["metadata"]
-        live = self._context.world.get(resource.kind, meta["namespace"], meta["name"])
+    async def _small(self, resource: Resource, manifest: Manifest, wanted: Shape) -> None:
+        live = self._child(resource, wanted)
         if children.changed(live, manifest) is not None:
+            await self._not_taken(resource, live, wanted)
             self._context.world.put(resource.kind, await self._context.kube.apply(resource, manifest))
+
+    async def _not_taken(self, resource: Resource, live: Mapping[str, Any] | None, wanted: Shape) -> None:
+        """Raise Taken where the name belongs to what is not ours: applying would make it ours, to be deleted with the pool."""
+        found = live or await self._context.kube.get(resource, *wanted.name)  # what lacks our labels is not watched
+        if found is None:
+            return
+        why = children.taken(found, wanted.pool)
+        if why is not None:
+            raise Taken(resource.kind, wanted.name[1], why)
+        if children.owner(found) not in {None, wanted.pool["metadata"]["uid"]}:
+            raise KubeError(
+                0, f'{resource.kind} "{wanted.name[1]}"', "an earlier pool's, not removed by the cluster yet"
+            )
 
     async def _answer_scale(self, wanted: Shape, live: Mapping[str, Any]) -> None:
         """Give spec.replicas a value where it has none, as the scale subresource cannot answer without (O3)."""
