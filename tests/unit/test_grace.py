@@ -230,3 +230,13 @@ def test_a_drain_that_was_cut_never_counts_for_less_than_one_that_ended(measured
 @pytest.mark.parametrize("count", [1, 19, 20, 200])
 def test_equal_drains_have_their_own_length_as_quantile(count):
     assert quantile(drains(*[7.5] * count)) == (7.5, False)
+
+
+@given(
+    st.lists(st.builds(Drain, st.floats(allow_nan=False), st.booleans()), max_size=40),
+    st.none() | st.integers(1, 7200).map(seconds),
+)
+def test_no_figure_of_a_worker_keeps_a_pool_from_a_grace(told, current):
+    """P6: what a process tells of its drains may be senseless; the bounds hold."""
+    answer = grace(POLICY, told, current)
+    assert POLICY.minimum <= answer.applied <= POLICY.maximum

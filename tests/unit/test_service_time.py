@@ -53,3 +53,14 @@ def test_counters_that_go_backwards_never_make_it_negative(readings):
         meter = meter.observe([SessionCount(*each) for each in counts], NOW + i * timedelta(seconds=5))
         assert meter.finished >= 0
         assert meter.busy_seconds >= 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False, allow_infinity=False)), max_size=5)
+)
+def test_no_figure_of_a_worker_keeps_a_pool_from_being_sized(told):
+    """P6: what a process tells of its work may be senseless; an estimate is none, or a time."""
+    meter = ServiceMeter()
+    for turn, (finished, busy) in enumerate(told):
+        meter = meter.observe([SessionCount("a", finished, busy)], NOW + timedelta(seconds=turn))
+        assert meter.service_time is None or meter.service_time >= timedelta(0)

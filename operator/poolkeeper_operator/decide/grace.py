@@ -15,6 +15,7 @@ from poolkeeper_operator.decide.reasons import GraceReason
 
 # Coarse, so that a value moves rarely; beyond them whole hours.
 STEPS = (15, 30, 45, 60, 90, 120, 180, 300, 450, 600, 900, 1200, 1800, 2700, 3600)
+LONGEST = 30 * 86_400.0  # seconds; a worker that tells of more, or of less than nothing, miscounts
 SAFE_DEFAULT = timedelta(seconds=60)  # while nothing was measured
 ENOUGH = 20  # samples below which a short measured value is not trusted
 QUANTILE = 0.99
@@ -57,6 +58,7 @@ class Grace:
 
 def grace(policy: GracePolicy, drains: Sequence[Drain], current: timedelta | None) -> Grace:
     """Decide the grace; `current` is that of the present template (None: there is no Deployment yet)."""
+    drains = [replace(drain, seconds=min(max(drain.seconds, 0.0), LONGEST)) for drain in drains]
     censored = sum(drain.truncated for drain in drains)
     needed, reason, why = _needed(policy, drains)
     wanted = _stepped(needed)

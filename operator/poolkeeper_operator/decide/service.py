@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 HALF_LIFE = timedelta(minutes=5)
 ENOUGH = 1.0  # finished tasks (faded) below which there is no estimate
+MOST = 1e8  # slot seconds between two readings; a worker that tells of more miscounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,6 @@ class ServiceMeter:
         for count in sessions:
             was_finished, was_busy = self.seen.get(count.session, (0, 0.0))
             finished += max(0, count.finished - was_finished)
-            busy += max(0.0, count.busy_seconds - was_busy)
+            busy += min(max(0.0, count.busy_seconds - was_busy), MOST)
             seen[count.session] = (count.finished, count.busy_seconds)
         return ServiceMeter(self.finished * fade + finished, self.busy_seconds * fade + busy, now, seen)
