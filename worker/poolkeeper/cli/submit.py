@@ -32,7 +32,12 @@ def _read() -> str:
 @click.option("--key", default=None, help="Idempotency key: the same key and payload is the same task.")
 @click.option("--priority", type=int, default=None, help="Higher goes first, within the queue's bounds.")
 @click.option("--delay", callback=_duration, default=None, help="Not before this time has passed, such as 30s.")
-@click.option("--max-age", callback=_duration, default=None, help="No delivery begins after that: it becomes a dead letter; such as 1h.")
+@click.option(
+    "--max-age",
+    callback=_duration,
+    default=None,
+    help="No delivery begins after that: it becomes a dead letter; such as 1h.",
+)
 @click.option(
     "--max-deliveries", type=click.IntRange(1), default=None, help="Deliveries before it becomes a dead letter."
 )
