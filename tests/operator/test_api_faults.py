@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from fixtures import apifaults as af
-from fixtures.faulty import strikes
+from fixtures.faulty import OTHERS, grows, strikes
 from fixtures.stage import until
 
 pytestmark = pytest.mark.wide
@@ -106,3 +106,24 @@ def test_an_api_server_that_comes_back_is_found(stage, faulty, proxy, how):
     """Connections refused, or open and dead: what was asked for meanwhile happens afterwards, and sizes stayed."""
     live(stage, faulty, "away", lambda: away(faulty, how))
     assert faulty.fetch("/livez")[0] == 200
+
+
+ELSE = af.Answer(200, "this is no object of yours")
+
+
+def test_an_answer_that_is_not_what_was_asked_for_is_no_answer(stage, hasty, proxy):
+    """P9: 200 with something else, as a proxy or a login page sends it: no list of nothing, nobody is forgotten, others grow."""
+    with proxy.fault(ELSE, verb="list", resource="workerpools,databases,taskqueues,deployments") as fault:
+        strikes(lambda: fault.hits > 4, "lists of nothing")
+        assert hasty.said("answered with something else")
+        assert all(hasty.knows(pool) for pool in OTHERS)
+        hasty.another_grows(stage)
+    everything = "deployments,workerpools/status,serviceaccounts"
+    with proxy.fault(ELSE, verb="get,patch", resource=everything, name="bad") as fault:
+        stage.apply(stage.queue("bad"), stage.pool("bad"))
+        strikes(lambda: fault.hits > 1, "answers of something else")
+        hasty.another_grows(stage)
+        hasty.another_grows(stage)
+    grows(stage, "bad")
+    assert not hasty.said("Traceback")
+    assert hasty.process.poll() is None

@@ -1,7 +1,7 @@
 """The API server on plain dicts: get, list, apply, apply_status, create, delete.
 
 Guarantees: every request has a time limit; 404 on get and delete is an answer, not an error; anything else refused is
-a KubeError that names verb and object. Desired state is written by server-side apply only, finalizers aside. Whatever changes something asks
+a KubeError that names verb and object, as is an answer that is not what was asked for. Desired state is written by server-side apply only, finalizers aside. Whatever changes something asks
 `permit` twice, at last when its connection stands and the bytes are about to leave (O29); reviews of rights and the Lease itself
 do not. Nothing is cached, retried or logged here. Plain dicts, because typed models drop fields that they do not know.
 """
@@ -64,11 +64,12 @@ class Kube:
     ) -> Manifest | None:
         """The object, None if it is not there."""
         try:
-            return await self._send("GET", resource.path(namespace, name), within=within)
+            found = await self._send("GET", resource.path(namespace, name), within=within)
         except KubeError as error:
             if error.not_found:
                 return None
             raise
+        return self._certain(found, "GET", resource.kind, name)
 
     async def list(self, resource: Resource, namespace: str | None = None, *, selector: str = "") -> list[Manifest]:
         """All objects of a namespace, or of the cluster; in pages, as one consistent list."""
@@ -88,7 +89,8 @@ class Kube:
         meta = manifest["metadata"]
         query = {"fieldManager": manager, "force": "true"}
         path = resource.path(meta.get("namespace"), meta["name"], sub)
-        return await self._write("PATCH", path, query, manifest, APPLY)
+        answer = await self._write("PATCH", path, query, manifest, APPLY)
+        return self._certain(answer, "PATCH", resource.kind, meta["name"])
 
     async def apply_status(self, resource: Resource, namespace: str, name: str, status: Mapping[str, Any]) -> Manifest:
         """Server-side apply of the whole status; what it leaves out is removed."""
@@ -163,6 +165,7 @@ class Kube:
         found = []
         while True:
             page = await self._send("GET", resource.path(namespace), query)
+            self._certain(page, "GET", f"{resource.kind}List")
             for item in page.get("items") or []:
                 item.setdefault("kind", resource.kind)
                 item.setdefault("apiVersion", resource.api_version)
@@ -171,6 +174,14 @@ class Kube:
             if not more:
                 return found
             query["continue"] = more
+
+    def _certain(self, found: Manifest, verb: str, kind: str, name: str | None = None) -> Manifest:
+        """What was asked for, or an error: a list that is none would be an empty one, and all that is known gone."""
+        meta = found.get("metadata")
+        if found.get("kind") != kind or not isinstance(meta, dict) or name not in {None, meta.get("name")}:
+            what = f'{verb} {kind} "{name or ""}"'
+            raise KubeError(0, what, f"{self._settings.host} answered with something else: {str(found)[:100]}")
+        return found
 
     async def _write(
         self,
@@ -219,4 +230,6 @@ class Kube:
             found: Manifest = json.loads(raw)
         except ValueError as error:
             raise KubeError(0, what, f"the answer of {self._settings.host} is not whole: {error}") from error
+        if not isinstance(found, dict):
+            raise KubeError(0, what, f"the answer of {self._settings.host} is no object: {str(found)[:100]}")
         return found

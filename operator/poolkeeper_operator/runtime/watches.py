@@ -233,10 +233,9 @@ def _refusal(path: str, stream: Stream, watching: bool, status: int, body: bytes
 
 def _whole(body: bytes) -> bool:
     try:
-        json.loads(body)
+        return isinstance(json.loads(body), dict)
     except ValueError:
         return False
-    return True
 
 
 def _now() -> float:
