@@ -17,6 +17,22 @@ OLD = """
 
 
 @pytest.mark.wide
+def test_a_handler_that_cancels_what_is_not_its_own_ends_no_upkeep(stage: Stage, database: Database) -> None:
+    """Q47: it is cancelled within the seconds before its first page, and begins all the same."""
+    worker = stage.worker(app="hostile:app").ready()
+    stage.ends(stage.submit("h.loop", "cancel_all"))
+    with database.connect() as conn:
+        conn.execute(OLD)
+        eventually(
+            lambda: conn.execute("SELECT count(*) FROM poolkeeper.task WHERE submitted_by = 'test'").fetchone() == (0,),
+            "old tasks go",
+            120.0,
+        )
+    worker.process.terminate()
+    assert worker.wait() == 0, worker.log
+
+
+@pytest.mark.wide
 def test_a_worker_outside_of_a_pod_removes_what_is_old(stage: Stage, database: Database) -> None:
     """Page by page until nothing is left, and it works and drains as ever; in a pod it leaves that to the operator."""
     in_a_pod = stage.worker({"POOLKEEPER_POD_NAME": "agents-1"}).ready()

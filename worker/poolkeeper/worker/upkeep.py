@@ -35,12 +35,14 @@ async def tend(link: Link, over: asyncio.Event) -> None:
     rng, outage = random.Random(), Outage(_log, "upkeep")  # noqa: S311  (jitter)
     pause = rng.uniform(0, FIRST)
     while not over.is_set():
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(over.wait(), pause)
-            return
-        pause = EVERY * rng.uniform(1, 1.5)
         try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), pause)
+                return
+            pause = EVERY * rng.uniform(1, 1.5)
             done = await link.call(calls.maintain(PAGE))
+        except asyncio.CancelledError:  # by a handler, which cancels tasks that are not its own (Q47)
+            continue
         except (PoolkeeperError, psycopg.Error, OSError) as error:
             outage.failed(error)
             continue
