@@ -16,7 +16,9 @@ from lab.process import Process
 
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 TRAP = "trap : INT TERM; "
-PYTHON = f"""#!{sys.executable}
+PYTHON = f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"  # also from a folder with a space in its name
+' '''
 import os, signal, subprocess, sys, time
 from pathlib import Path
 
