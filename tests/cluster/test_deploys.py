@@ -95,6 +95,7 @@ def work(stage: Stage, operator: Operator) -> Stage:
     return stage
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(300)
 def test_three_deploys_and_an_eviction_run_nothing_finished_again(
     work: Stage, model: Calls, stepper: str, watch: Exits

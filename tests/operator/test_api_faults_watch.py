@@ -59,6 +59,7 @@ def test_a_watch_that_cannot_be_opened_is_opened_later(stage, hasty, proxy, faul
         assert hasty.process.poll() is None, name
 
 
+@pytest.mark.wide
 def test_events_that_are_cut_doubled_or_overtaken_change_nothing(stage, faulty, proxy):
     """Each event is taken once, and an older one never undoes a newer one."""
     for name, (does, count) in EVENTS.items():

@@ -69,6 +69,7 @@ def mail(stage, operator):
     return stage
 
 
+@pytest.mark.wide
 def test_cut_drains_cause_one_rollout_a_pod_at_a_time(mail, audit):
     """Only after several cuts; one pod, and the next when its drain must be over; then the user's pace is back, and no more rollouts."""
     before, mark = present(mail), audit.mark()

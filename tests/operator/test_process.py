@@ -64,11 +64,11 @@ def limited_kubeconfig(stage, kubeconfig, tmp_path):
 def test_missing_rights_are_named_at_start(stage, start_operator, limited_kubeconfig):
     """Each missing verb is a line of its own with its resource; the operator waits unready until they are granted (O31)."""
     operator = start_operator("--namespace", stage.namespace, kubeconfig=limited_kubeconfig)
-    said = until(lambda: [m for m in _messages(operator) if "right_missing" in m], timeout=15)
+    lease = f'update leases.coordination.k8s.io named "poolkeeper-operator" in namespace "{stage.namespace}"'
+    until(lambda: any(lease in line for line in _messages(operator)), timeout=60, what="the last one is named")
+    said = [line for line in _messages(operator) if "right_missing" in line]
     assert any("patch deployments.apps" in line for line in said)
     assert any("get secrets" in line for line in said)
-    lease = f'update leases.coordination.k8s.io named "poolkeeper-operator" in namespace "{stage.namespace}"'
-    assert any(lease in line for line in said)
     assert not any("list workerpools.poolkeeper.dev" in line for line in said)
     assert operator.process.poll() is None
     assert not any("operator.ready" in message for message in _messages(operator))
