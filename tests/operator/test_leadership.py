@@ -3,6 +3,7 @@
 import json
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ import yaml
 from fixtures.stage import until
 from lab.kubectl import Helm
 from poolkeeper_operator.decide.leadership import HOLD
+from poolkeeper_operator.runtime import login
+from poolkeeper_operator.runtime.failures import NotLeading
+from poolkeeper_operator.runtime.kinds import SERVICE_ACCOUNT
+from poolkeeper_operator.runtime.kube import Kube
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE = 60.0
@@ -154,6 +159,24 @@ def test_a_frozen_leader_that_comes_back_writes_nothing(stage, operators, seed):
     assert said(first, "leadership.lost")
     operators.none_of_the_old_after_the_new("a", "b")
     assert leader_row(stage) == term
+
+
+@pytest.mark.parametrize(("permits", "leaves"), [(0, False), (1, False), (2, False), (3, True)])
+async def test_a_write_whose_permit_ends_on_its_way_does_not_leave(stage, kubeconfig, audit, permits, leaves):
+    """O29: frozen anywhere between the decision and the bytes: also in the task that writes them, where a request waits last."""
+    kube, left = Kube(await login.load(str(kubeconfig))), iter(range(permits))
+
+    def permit():
+        if next(left, None) is None:
+            raise NotLeading("it was frozen here")
+        return 5.0
+
+    kube.permit, mark = permit, audit.mark()
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mail", "namespace": stage.namespace}}
+    with nullcontext() if leaves else pytest.raises(NotLeading):
+        await kube.apply(SERVICE_ACCOUNT, account)
+    await kube.close()
+    assert [w.name for w in audit.since(mark, namespace=stage.namespace) if w.name == "mail"] == ["mail"] * leaves
 
 
 def leader_row(stage):

@@ -2,7 +2,7 @@
 
 Guarantees: every request has a time limit; 404 on get and delete is an answer, not an error; anything else refused is
 a KubeError that names verb and object, as is an answer that is not what was asked for. Desired state is written by server-side apply only, finalizers aside. Whatever changes something asks
-`permit` twice, at last when its connection stands and the bytes are about to leave (O29); reviews of rights and the Lease itself
+`permit` first, when its connection stands, and when the bytes are about to leave (O29); reviews of rights and the Lease itself
 do not. Nothing is cached, retried or logged here. Plain dicts, because typed models drop fields that they do not know.
 """
 
@@ -32,13 +32,27 @@ _PERMIT: ContextVar[Permit | None] = ContextVar("permit", default=None)
 
 
 class _Request(aiohttp.ClientRequest):
-    """Asks once more when the connection stands: until then a request may have waited for long."""
+    """Asks once more when the bytes leave: until the connection stands a request may have waited for long, and what has a body
+    is written by a task of its own, which may find itself continued half a minute later.
+    """
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
-        permit = _PERMIT.get()
-        if permit is not None:
-            permit()
+        _ask()
         return await super().send(conn)
+
+    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+        try:
+            _ask()
+        except NotLeading as error:  # who waits for the answer gets it instead
+            conn.protocol.set_exception(error)
+            return
+        await super().write_bytes(writer, conn, content_length)
+
+
+def _ask() -> None:
+    permit = _PERMIT.get()
+    if permit is not None:
+        permit()
 
 
 def _nobody() -> float:
