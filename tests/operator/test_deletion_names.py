@@ -11,14 +11,14 @@ pytestmark = pytest.mark.wide
 
 
 def test_names_that_coincide_when_joined_stay_apart(stage, start_operator, kubectl):
-    """Namespaces a and a-b, queues default and b-default: "a-b-default" twice. Tasks, slots, series, Events, children, rows."""
+    """Namespaces a and a-b, queues mail and b-mail: "a-b-mail" twice. Tasks, slots, series, Events, children, rows."""
     other = f"{stage.namespace}-b"
     kubectl("create", "namespace", other)
     there = Stage(kubectl, other, stage.database)
     here = stage
     try:
         operator = start_operator("--namespace", here.namespace, "--namespace", other).wait_ready()
-        places = [(here, "default"), (here, "b-default"), (there, "default")]
+        places = [(here, "mail"), (here, "b-mail"), (there, "mail")]
         there.apply(there.secret())
         for at, name in places:
             at.apply(at.db(), at.queue(name), at.pool(name), at.quota(name, 5))
@@ -46,18 +46,16 @@ def test_names_that_coincide_when_joined_stay_apart(stage, start_operator, kubec
             until(lambda: sum(told(at, name)) == 10 * count, timeout=60)
             assert {event["metadata"]["namespace"] for event in about(at, name)} == {at.namespace}
         kept = {(at.namespace, name): remains(at, name) for at, name in places[1:]}
-        here.apply(here.queue("default", deletionPolicy="Purge"))
-        until(lambda: here.get("taskqueue", "default")["metadata"].get("finalizers"))
-        here.kubectl("delete", "taskqueue,workerpool,providerquota", "default", "--wait=false")
-        until(
-            lambda: here.get("taskqueue", "default") is None and here.get("deployment", "default") is None, timeout=60
-        )
-        assert remains(here, "default") == {}
+        here.apply(here.queue("mail", deletionPolicy="Purge"))
+        until(lambda: here.get("taskqueue", "mail")["metadata"].get("finalizers"))
+        here.kubectl("delete", "taskqueue,workerpool,providerquota", "mail", "--wait=false")
+        until(lambda: here.get("taskqueue", "mail") is None and here.get("deployment", "mail") is None, timeout=60)
+        assert remains(here, "mail") == {}
         kubectl("delete", "namespace", other, "--wait=false")
         until(lambda: not kubectl("get", "namespace", other, "--ignore-not-found").strip(), timeout=120)
         assert {(at.namespace, name): remains(at, name) for at, name in places[1:]} == kept
-        assert here.replicas("b-default") is not None
-        here.wait_condition("workerpool", "b-default", "SignalFresh", "True")
+        assert here.replicas("b-mail") is not None
+        here.wait_condition("workerpool", "b-mail", "SignalFresh", "True")
     finally:
         kubectl("delete", "namespace", other, "--wait=false", "--ignore-not-found")
         there.close()
