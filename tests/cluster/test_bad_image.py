@@ -15,8 +15,8 @@ SMALL = {"requests": {"cpu": "10m", "memory": "16Mi"}}
     ("image", "causes"),
     [
         ("localhost/no-such-image:1", ("ErrImagePull", "ImagePullBackOff")),
-        ("localhost/No Image", ("InvalidImageName",)),
-        (PAUSE, ("CreateContainerError", "RunContainerError", "CrashLoopBackOff")),
+        pytest.param("localhost/No Image", ("InvalidImageName",), marks=pytest.mark.wide),
+        pytest.param(PAUSE, ("CreateContainerError", "RunContainerError", "CrashLoopBackOff"), marks=pytest.mark.wide),
     ],
     ids=["missing", "no name", "without our program"],
 )

@@ -99,6 +99,7 @@ def test_a_schema_of_a_later_version_is_named_and_left_alone(stage, operator, da
     assert "upgrade poolkeeper" in condition["message"]
 
 
+@pytest.mark.wide
 def test_a_secret_that_is_deleted_or_renamed_later_is_named_and_what_runs_goes_on(stage, operator):
     """C58: the size is held; the Secret back again, everything is."""
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail", scaling={"min": 2}))

@@ -63,6 +63,7 @@ def test_a_pool_does_not_grow_for_what_its_build_cannot_run_and_a_new_build_does
     until(lambda: stage.condition("workerpool", "mail", "ScalingActive")["reason"] == "Sized")
 
 
+@pytest.mark.wide
 def test_a_pool_that_is_gone_counts_for_nobody_and_one_for_other_types_takes_none(stage, operator):
     """Q11: a deleted pool could run them, and no pod of it will come; a second pool for the type ends that, and it alone grows."""
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail", taskTypes=["demo.echo"]))
@@ -84,6 +85,7 @@ def test_a_pool_that_is_gone_counts_for_nobody_and_one_for_other_types_takes_non
     until(lambda: stage.condition("workerpool", "mail", "ScalingActive")["reason"] == "Sized", what=reason)
 
 
+@pytest.mark.wide
 def test_what_a_build_cannot_run_takes_no_share_of_a_quota(stage, operator):
     """O15, C06: a pool that waits for nothing of its own leaves all calls to one that does."""
     provider = [{"name": "model", "quotaRef": {"name": "model"}, "perTask": {"concurrentCalls": 1}}]

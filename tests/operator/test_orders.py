@@ -31,6 +31,7 @@ def test_a_pool_that_left_its_children_behind_takes_them_up_again(stage, operato
     assert (stage.get("deployment", "mail")["metadata"]["uid"], stage.replicas("mail")) == (old, 2)
 
 
+@pytest.mark.wide
 def test_what_bears_the_name_of_a_pool_and_is_not_its_own_stays_as_it_is(stage, operator):
     """Said in the condition with the remedy; when the pool goes, it is not taken along; it heals when the name is free."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mail"}}
@@ -61,6 +62,7 @@ def test_what_bears_the_name_of_a_pool_and_is_not_its_own_stays_as_it_is(stage, 
     assert stage.get("serviceaccount", "mail")["metadata"]["uid"] == before["serviceaccount"]["metadata"]["uid"]
 
 
+@pytest.mark.wide
 def test_a_pool_made_again_with_another_queue_before_its_children_are_gone(stage, operator):
     """The children of the first are left to the cluster, those of the second are its own."""
     ready(stage, "mail")

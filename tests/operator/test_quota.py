@@ -1,5 +1,7 @@
 """A provider's quota bounds what its pools may run, in the store and in pods; without one nothing runs (O4, O15)."""
 
+import pytest
+
 from fixtures.stage import until
 from poolkeeper.store import calls
 
@@ -43,6 +45,7 @@ def test_a_suspended_quota_stops_new_tasks_and_a_raised_one_lets_more(stage, ope
     until(lambda: cap(stage, "mail") == 8)
 
 
+@pytest.mark.wide
 def test_a_pool_that_a_quota_keeps_at_zero_does_not_say_that_there_is_nothing_to_do(stage, operator):
     """O11: `kubectl get` alone says that work waits, and for what."""
     stage.apply(stage.db(), stage.queue("mail"), stage.quota("api", 3, suspended=True), pool_with(stage, "mail"))

@@ -66,6 +66,7 @@ def test_of_two_pools_of_equal_depth_the_older_work_gets_more(stage, operator):
     assert stage.replicas("young") < 30
 
 
+@pytest.mark.wide
 def test_a_queue_that_gives_nothing_of_what_is_ready_is_named(mail):
     """O11, O12: at its own limit, or paused; else a pool that does not grow beside tasks that wait would look well."""
     mail.apply(mail.queue("mail", concurrency={"max": 1}, visibilityTimeout="10m"))
@@ -153,6 +154,7 @@ def test_pods_that_cannot_start_stop_growth_and_say_why(mail, operator):
     until(lambda: mail.replicas("mail") == 10, what="once they work it grows again without a hand")
 
 
+@pytest.mark.wide
 def test_a_restarted_operator_writes_nothing(stage, start_operator, audit):
     """An operator that starts over a converged namespace changes nothing, not even a status (O5, O28)."""
     first = start_operator().wait_ready()

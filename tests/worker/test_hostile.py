@@ -95,8 +95,12 @@ def _hears(worker: Worker, number: int) -> bool:
 
 
 def test_a_worker_that_hears_its_terminal_hang_up_drains(stage: Stage) -> None:
-    """Q48: nothing is left to run out, no task becomes a suspect."""
-    worker = hostile(stage)
+    """Q48: nothing is left to run out, no task becomes a suspect; under nohup, as these tests may be, it hears nothing of it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        worker = hostile(stage)
+    finally:
+        signal.signal(signal.SIGHUP, before)
     task = stage.submit("h.until", "go")
     stage.note("in", task)
     worker.signal(signal.SIGHUP)

@@ -4,6 +4,7 @@ import signal
 import time
 
 import psycopg
+import pytest
 
 from fixtures.workers import LEASE, Stage, eventually
 
@@ -80,6 +81,7 @@ def test_a_worker_whose_session_the_store_forgot_registers_a_new_one(stage: Stag
     assert worker.process.poll() is None
 
 
+@pytest.mark.wide
 def test_a_thread_that_goes_on_after_its_lease_was_lost_ends_its_worker(stage: Stage) -> None:
     """Q20: it costs its slot, then the process drains and exits; the task was done by another worker meanwhile."""
     workers = {
