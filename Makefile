@@ -24,12 +24,12 @@ help: ## list the commands
 demo: setup ## watch the main job on a real cluster: 2 minutes, once the tools are built
 	@PYTHONPATH=examples:tools $(PY) -m demo $(ARGS)
 
-test: setup ## every layer's tests: about 13 minutes, once the tools are built; ARGS="-k word" goes to pytest
-	@echo "poolkeeper: the tests of every layer, about 13 minutes (about 15 more at first, for building the tools)" >&2
+test: setup ## every layer's tests: about 8 minutes, once the tools are built; ARGS="-k word" goes to pytest
+	@echo "poolkeeper: the tests of every layer, about 8 minutes (about 15 more at first, for building the tools)" >&2
 	@$(LAB) tools
 	@trap : INT TERM; $(PYTEST) -m "not (wide or deep)" $(TOGETHER) $(ARGS); $(TIDY)
 
-test-wide: setup ## what has no room there: every kind of fault; about 15 minutes more
+test-wide: setup ## what has no room there: every kind of fault; about 16 minutes more
 	@$(LAB) tools
 	@trap : INT TERM; $(PYTEST) -m "wide and not deep" $(TOGETHER) $(ARGS); $(TIDY)
 
