@@ -4,19 +4,10 @@ import psycopg
 import pytest
 
 from poolkeeper.store import calls, run
-from poolkeeper.store.rows import BuildStats, PoolStats, QueueStats
+from poolkeeper.store.rows import BuildStats, QueueStats
 from store.scene import Scene, seconds
 from store.test_plans import backlog, touching
-
-
-def queue_of(scene: Scene, name: str = "q") -> QueueStats:
-    (found,) = [q for q in scene.ask("operator", calls.stats(cluster="local")).queues if q.name == name]
-    return found
-
-
-def pool_of(scene: Scene, name: str = "local/p") -> PoolStats:
-    (found,) = [p for p in scene.ask("operator", calls.stats(cluster="local")).pools if p.pool == name]
-    return found
+from store.test_stats import pool_of, queue_of
 
 
 def able(stats: QueueStats) -> dict[str, tuple[bool, bool]]:
