@@ -154,6 +154,7 @@ class Ticks:
             await self._upkeep(link)
 
     async def _upkeep(self, link: Link) -> None:
+        self._upkeep_at[link.key] = time.monotonic() + UPKEEP_EVERY  # also where it fails: not with every reading
         for _ in range(PAGES):
             done = await link.call(calls.maintain())
             metrics.tell_upkeep(*link.key, done)
@@ -164,8 +165,8 @@ class Ticks:
                     done.dead_letters,
                 )
             if not done.more:
-                self._upkeep_at[link.key] = time.monotonic() + UPKEEP_EVERY
                 return
+        self._upkeep_at[link.key] = 0.0  # there is more to do: with the next reading
 
 
 def database_of(queue: Mapping[str, Any]) -> str:
