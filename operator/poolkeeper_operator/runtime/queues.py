@@ -5,6 +5,7 @@ never touched; a batch of dead letters is announced by an Event whose name is th
 refused. Without a reading the last figures stand and SignalFresh says since when and why.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,9 +30,11 @@ from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
 from poolkeeper_operator.runtime.removal import REFUSAL_KEPT, Removals, database_name
 
+log = logging.getLogger(__name__)
 ADOPT = f"{GROUP}/adopt"
 AGAIN = 60.0
 CONNECTING = 2.0  # seconds until a database that was never tried is asked about again
+REFUSED = 5.0  # seconds until a policy that the store could not take is sent again: no reading tells that it would now
 Name = tuple[str, str]
 
 
@@ -97,13 +100,15 @@ class Queues:
         blind = link.blind(self._context.now())
         await self._freshness.tell(manifest, link, blind)
         if blind is not None or link.failures:
-            return await self._write(manifest, self._kept(manifest, spec, link), link, None)
+            return sooner(REFUSED, await self._write(manifest, self._kept(manifest, spec, link), link, None))
         manifest = await self._removals.keep_finalizer(manifest)
         try:
             applied = await self._apply(manifest, spec, link)
         except PoolkeeperError as error:
+            log.warning("policy.not_applied: queue %s/%s: %s", *key, error)
             reason = "DatabaseReadOnly" if error.code == Code.DATABASE_READ_ONLY else "NotApplied"
-            return await self._write(manifest, verdicts.waiting(reason, f"{link.name}: {error}"), link, None)
+            verdict = verdicts.waiting(reason, f"{link.name}: {error}")
+            return sooner(REFUSED, await self._write(manifest, verdict, link, None))
         if applied.code is not None:
             return await self._write(manifest, _orphaned(manifest, applied), link, None)
         stats = link.reading.queues.get(key) if link.reading else None
