@@ -3,6 +3,7 @@
 The operator is a real process; a proxy between it and the real API server does the harm. Watches: test_api_faults_watch.py.
 """
 
+import asyncio
 import contextlib
 
 import pytest
@@ -10,6 +11,10 @@ import pytest
 from fixtures import apifaults as af
 from fixtures.faulty import OTHERS, grows, strikes
 from fixtures.stage import until
+from poolkeeper_operator.runtime import login
+from poolkeeper_operator.runtime.failures import KubeError
+from poolkeeper_operator.runtime.kinds import NAMESPACE, POOL
+from poolkeeper_operator.runtime.kube import Kube
 
 pytestmark = pytest.mark.wide
 
@@ -92,6 +97,23 @@ def test_refusals_pass_without_a_trace(stage, faulty, proxy):
     """Internal errors, overload, conflicts, lost rights and identity: gone when they are gone."""
     for name, does in REFUSALS.items():
         live(stage, faulty, name, lambda does=does: fault(proxy, does))
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 403])
+async def test_a_refused_look_is_an_answer_and_not_repeated_behind_the_back(proxy, namespace, status):
+    """O30: whoever asks decides what to do without the answer; a client that repeats it in silence would hold its key for ever."""
+    kube = Kube(await login.load(str(proxy.kubeconfig)))
+    try:
+        with proxy.fault(af.Answer(status), verb="get,list"):
+            before = proxy.count(verb="get,list")
+            async with asyncio.timeout(60):
+                with pytest.raises(KubeError, match=str(status)):
+                    await kube.get(NAMESPACE, None, namespace)
+                with pytest.raises(KubeError, match=str(status)):
+                    await kube.list(POOL, namespace)
+            assert proxy.count(verb="get,list") == before + 2
+    finally:
+        await kube.close()
 
 
 @pytest.mark.parametrize("faults", BREAKS)

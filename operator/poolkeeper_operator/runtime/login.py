@@ -19,7 +19,7 @@ async def load(kubeconfig: str | None) -> Configuration:
     """The client configuration: `kubeconfig`, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
     found = kubeconfig or os.environ.get("KUBECONFIG")
     settings = Configuration()
-    settings.retries = 0  # the work queue retries, with back-off
+    settings.retries = None  # the work queue retries, with back-off; 0 would be without end, in silence
     default = _home_config()
     if found and not _exists(found):
         raise _unusable(found, "there is no such file")
