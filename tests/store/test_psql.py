@@ -181,6 +181,28 @@ def test_in_a_transaction_of_its_own(actors: Actors) -> None:
     assert [r for r in Clerk(actors.worker).turn(want=1) if r["kind"] == "claimed"] == []
 
 
+def test_success_in_a_transaction_of_the_handlers_own(actors: Actors) -> None:
+    """Q18, contract 23: by the login of the application, which knows the token; rolled back, it never was."""
+    task_id = actors.submit()["task_id"]
+    clerk = Clerk(actors.worker)
+    token = clerk.take()["token"]
+    succeed = "SELECT * FROM poolkeeper.succeed(:'id', :'token', '{\"ok\": 1}');"
+    actors.submitter.tell(f"BEGIN; {succeed} ROLLBACK;", id=task_id, token=token)
+    assert actors.state(task_id) == "running"
+    said = actors.submitter.tell(
+        f"BEGIN; CREATE TEMPORARY TABLE business (n int); INSERT INTO business VALUES (1); {succeed} {succeed} COMMIT; {succeed}",
+        id=task_id,
+        token=token,
+    )
+    assert said.splitlines() == ["|succeeded", "|succeeded", "already_done|succeeded"]
+    view = actors.reader.row("SELECT * FROM poolkeeper.task_view(:'id')", id=task_id)
+    assert (view["state"], view["result"]) == ("succeeded", {"ok": 1})
+    assert clerk.settle({"task_id": task_id, "token": token}, "failed") == "already_done"
+    for login in (actors.reader, actors.person):
+        with pytest.raises(PsqlError, match="permission denied"):
+            login.tell(succeed, id=task_id, token=token)
+
+
 def test_serializable_is_refused_with_the_remedy(actors: Actors) -> None:
     """Q12: in psql's own words."""
     clerk = Clerk(actors.worker)

@@ -31,6 +31,14 @@ class Keeper:
         ctx.checkpoint = value
         return True
 
+    async def succeed(self, ctx: Context, connection: Any, result: Any) -> bool:
+        return self.succeed_sync(ctx, connection, result)
+
+    def succeed_sync(self, ctx: Context, connection: Any, result: Any) -> bool:
+        del ctx
+        self.saved.append((connection, result))
+        return True
+
 
 def context(keeper: Keeper) -> Context:
     return Context(keeper, task_id=UUID(int=1), type="a")
@@ -108,3 +116,19 @@ async def test_stopping_is_awaitable_and_testable_from_everywhere() -> None:
 def test_the_token_is_nowhere_to_be_seen() -> None:
     """Q17: a context has no attribute for it."""
     assert not [name for name in dir(context(Keeper())) if "token" in name]
+
+
+async def test_the_face_for_the_other_kind_of_handler_ends_nothing() -> None:
+    """Q18: a coroutine that nobody awaits, or a blocked event loop, is refused with what to write."""
+    keeper = Keeper()
+    ctx = context(keeper)
+    with pytest.raises(RuntimeError, match=r"await ctx\.succeed_in"):
+        ctx.succeed_in_sync(None)
+    with pytest.raises(RuntimeError, match=r"ctx\.succeed_in_sync"):
+        _ = await asyncio.to_thread(ctx.succeed_in, None)
+    assert await ctx.succeed_in("conn", 1)
+    assert await asyncio.to_thread(ctx.succeed_in_sync, "conn", 2)
+    ctx.halt(LeaseLost(Code.CANCELED, "task: canceled"))
+    with pytest.raises(LeaseLost):
+        await ctx.succeed_in("conn", 3)
+    assert keeper.saved == [("conn", 1), ("conn", 2)]

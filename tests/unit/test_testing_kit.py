@@ -120,3 +120,16 @@ def test_a_payload_that_the_store_would_refuse_is_refused_here() -> None:
 def test_a_type_that_nobody_handles_is_named_with_those_that_are() -> None:
     with pytest.raises(KeyError, match=r"no handler of type 't.page'; it has: .*t.pages"):
         run_task(app, "t.page")
+
+
+def test_a_success_in_a_transaction_is_remembered_not_done() -> None:
+    """Q18, Q50: the connection may be anything."""
+    local = Poolkeeper()
+
+    @local.task("t.books")
+    async def books(lines: int, ctx: Context) -> str:
+        assert await ctx.succeed_in(None, {"lines": lines})
+        return "returned"
+
+    result = run_task(local, "t.books", 3)
+    assert (result.outcome, result.result, result.succeeded_in) == ("succeeded", "returned", [{"lines": 3}])

@@ -26,7 +26,7 @@ def test_a_child_over_its_memory_bound_is_a_failed_delivery(tmp_path: Path, monk
 
     def run(size: int) -> tuple[str, str | None, object]:
         ctx = Context(notes, task_id=uuid4(), type="t.memory")
-        outcome = run_in_child("application:app", ctx, size, memory=2 * LEAST)
+        outcome = run_in_child("application:app", ctx, size, memory=2 * LEAST, token=str)
         return outcome.ending, outcome.error_class, outcome.result
 
     assert run(256 * 1024 * 1024)[:2] == ("failed", "MemoryError")
@@ -43,7 +43,9 @@ def test_a_suspect_that_needs_more_than_its_share_is_handed_back_to_run_alone(
     rooms = Rooms(4, 12 * LEAST, 16 * LEAST)
 
     def run(size: int, beside: int) -> tuple[str, str | None]:
-        outcome = run_suspect("application:app", Context(notes, task_id=uuid4(), type="t.memory"), size, rooms, beside)
+        outcome = run_suspect(
+            "application:app", Context(notes, task_id=uuid4(), type="t.memory"), size, rooms, beside, str
+        )
         return outcome.ending, outcome.error_class
 
     assert run(4 * LEAST, 4) == ("handed_back", "memory_share")

@@ -76,3 +76,6 @@ class Reason(StrEnum):
 
 ALREADY_DONE = "already_done"
 """The answer to a settle that was repeated after a lost answer: not an error (Q19)."""
+
+IN_TRANSACTION = "in_transaction"
+"""The answer to a settle whose lease is held by a transaction of the handler's own: ask again when that has ended (Q18)."""

@@ -2,7 +2,7 @@
 
 Guarantees: once the delivery is canceled, lost or handed back, every call here raises LeaseLost (Q18, Q39).
 One class for both kinds of handler: `await ctx.save_checkpoint(…)` in coroutines, `ctx.save_checkpoint_sync(…)` in
-threads and child processes; all else is the same. Does not talk to the database itself: a `Keeper` does.
+threads and child processes; `succeed_in` and `succeed_in_sync` likewise. Does not talk to the database itself: a `Keeper` does.
 """
 
 import asyncio
@@ -89,6 +89,14 @@ class Keeper(Protocol):
 
     def certain(self) -> bool:
         """Return whether the lease is known to be held: a renewal was answered within its length."""
+        ...
+
+    async def succeed(self, ctx: "Context", connection: Any, result: Any) -> bool:
+        """End the delivery well in the transaction of a connection."""
+        ...
+
+    def succeed_sync(self, ctx: "Context", connection: Any, result: Any) -> bool:
+        """End the delivery well in the transaction of a connection, from a thread."""
         ...
 
 
@@ -179,6 +187,31 @@ class Context:
         self._raise_if_halted(saving=True)
         self._raise_if_uncertain()
         return self._keeper.save_sync(self, value)
+
+    def succeed_in(self, connection: Any, result: Any = None) -> Coroutine[Any, Any, bool]:
+        """End the task well in the transaction of `connection`, a psycopg AsyncConnection to the store's database; to be awaited.
+
+        What else that transaction wrote and "succeeded" commit together, or neither does (Q18). True: the task ends when it
+        commits. False: this delivery had committed its success before (the answer of that commit was lost): roll back, the
+        rows are there. If it is rolled back, the delivery ends as the handler does. Raises LeaseLost when the task is
+        another's by now or was canceled: let it pass, so that the transaction is rolled back. Commit before returning.
+        """
+        if not _in_event_loop():
+            raise RuntimeError("succeed_in ends nothing in a sync handler; write: ctx.succeed_in_sync(conn, result)")
+        return self._succeed(connection, result)
+
+    async def _succeed(self, connection: Any, result: Any) -> bool:
+        self._raise_if_halted(saving=True)
+        return await self._keeper.succeed(self, connection, result)
+
+    def succeed_in_sync(self, connection: Any, result: Any = None) -> bool:
+        """End the task well from a sync handler; as `succeed_in`, in a connection of psycopg, SQLAlchemy or Django."""
+        if _in_event_loop():
+            raise RuntimeError(
+                "succeed_in_sync would block the event loop; write: await ctx.succeed_in(conn, result), with an AsyncConnection"
+            )
+        self._raise_if_halted(saving=True)
+        return self._keeper.succeed_sync(self, connection, result)
 
     def raise_if_canceled(self) -> None:
         """Raise LeaseLost if the task was canceled, its lease lost, or (in threads) no longer certain."""

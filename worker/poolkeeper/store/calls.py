@@ -45,6 +45,7 @@ from poolkeeper.store.turns import (
     register_session,
     renew,
     report_drain,
+    succeed,
     turn,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "stats",
     "submit",
     "submit_many",
+    "succeed",
     "sweep",
     "task",
     "tell_grace",

@@ -163,6 +163,9 @@ _BY_STATE: dict[str, tuple[Code, str]] = {
     "3D000": (Code.DSN_INVALID, _NOT_THERE),
 }
 
+_NAMED: dict[str | None, Code] = {"PK410": Code.LEASE_EXPIRED, "PK422": Code.PAYLOAD_INVALID}
+"""States whose message is the code itself."""
+
 
 def translate(cause: psycopg.Error) -> PoolkeeperError | None:
     """Our error for a driver's, or None where the program is at fault."""
@@ -171,6 +174,9 @@ def translate(cause: psycopg.Error) -> PoolkeeperError | None:
         code, text = _BY_STATE[state]
         hint = cause.diag.message_hint if state.startswith("PK") else cause.diag.message_primary
         return error(code, f"{text} ({hint})" if hint else text)
+    if state in _NAMED:
+        primary, hint = cause.diag.message_primary, cause.diag.message_hint
+        return error(Code(primary or _NAMED[state]), f"{primary}: {hint}")
     if state is None and isinstance(cause, psycopg.OperationalError):
         return _without_state(str(cause))
     if state is not None and state.startswith(("08", "57P")):

@@ -40,7 +40,8 @@ class Settle:
     """How a delivery ended, as its worker sees it.
 
     ``outcome``: succeeded, failed (retry by the policy), rejected (final), dead, snoozed, handed_back or canceled.
-    ``started`` False: user code never began. ``retry_after``: for failed and snoozed.
+    ``started`` False: user code never began. ``retry_after``: for failed and snoozed. ``own_transaction``: the handler called
+    succeed in a transaction of its own, which may not have ended yet (Q18).
     """
 
     task_id: UUID
@@ -51,11 +52,12 @@ class Settle:
     error: str | None = None
     retry_after: timedelta | None = None
     started: bool = True
+    own_transaction: bool = False
 
 
 @dataclass(slots=True)
 class SettleVerdict:
-    """``code`` None: settled now, ``already_done``: settled before (both well); else why it was refused (Q19)."""
+    """``code`` None: settled now, ``already_done``: settled before (both well), ``in_transaction``: ask again; else why it was refused (Q19)."""
 
     task_id: UUID
     code: str | None

@@ -111,6 +111,8 @@ def _wire(settle: Settle) -> dict[str, Any]:
         wire["a"] = settle.retry_after.total_seconds()
     if not settle.started:
         wire["u"] = True
+    if settle.own_transaction:
+        wire["m"] = True
     return wire
 
 
@@ -157,6 +159,15 @@ def checkpoint(task_id: UUID, token: str, value: Any, *, sequence: int, version:
     """Save the resumption cursor of a running delivery (Q30)."""
     params = {"task_id": task_id, "token": token, "value": Json(value), "sequence": sequence, "version": version}
     return Call("checkpoint", params, one(CheckpointVerdict))
+
+
+def succeed(task_id: UUID, token: str, result: Any = None) -> Call[bool]:
+    """End a delivery well in the transaction that the connection is in (Q18); raises LeaseLost and Refused.
+
+    True: it ends with this transaction. False: it had ended well in an earlier one, so this one is to be rolled back.
+    """
+    params = {"task_id": task_id, "token": token, "result": None if result is None else Json(result)}
+    return Call("succeed", params, lambda rows: rows[0].code is None)
 
 
 def extend(task_id: UUID, token: str, by: timedelta) -> Call[Extended]:

@@ -22,7 +22,10 @@ MAX_CHECKPOINT = 64 * 1024
 
 @dataclass(frozen=True)
 class TestResult:
-    """How the delivery ended. `checkpoints` are the saved values in order; `error` is the text that would be stored."""
+    """How the delivery ended. `checkpoints` are the saved values in order; `error` is the text that would be stored.
+
+    `succeeded_in`: what the handler called `succeed_in` with, in order; nothing was done on those connections.
+    """
 
     __test__: ClassVar[bool] = False
 
@@ -32,6 +35,7 @@ class TestResult:
     error_class: str | None = None
     retry_after: float | None = None
     checkpoints: list[Any] = field(default_factory=list)
+    succeeded_in: list[Any] = field(default_factory=list)
 
 
 class Notes:
@@ -39,6 +43,7 @@ class Notes:
 
     def __init__(self, *, stopping: bool, max_checkpoint: int) -> None:
         self.saved: list[Any] = []
+        self.succeeded_in: list[Any] = []
         self.stopping = Stopping()
         self._max = max_checkpoint
         if stopping:
@@ -46,6 +51,16 @@ class Notes:
 
     def certain(self) -> bool:
         """Return True: there is no lease to lose."""
+        return True
+
+    async def succeed(self, ctx: Context, connection: Any, result: Any) -> bool:
+        """Remember that the delivery was ended in a transaction of the handler's."""
+        return self.succeed_sync(ctx, connection, result)
+
+    def succeed_sync(self, ctx: Context, connection: Any, result: Any) -> bool:
+        """Remember that the delivery was ended in a transaction of the handler's."""
+        del ctx, connection
+        self.succeeded_in.append(through_json(result, "result"))
         return True
 
     async def save(self, ctx: Context, value: Any) -> bool:
@@ -108,7 +123,13 @@ async def arun_task(
         ctx.halt(LeaseLost(Code.CANCELED, f"task {ctx.task_id}: canceled on request"))
     outcome = await _deliver(handler, through_json(payload, "payload"), ctx)
     return TestResult(
-        outcome.ending, outcome.result, outcome.error, outcome.error_class, outcome.retry_after, notes.saved
+        outcome.ending,
+        outcome.result,
+        outcome.error,
+        outcome.error_class,
+        outcome.retry_after,
+        notes.saved,
+        notes.succeeded_in,
     )
 
 

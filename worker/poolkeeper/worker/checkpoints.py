@@ -21,6 +21,7 @@ from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
 from poolkeeper.store import Call, calls
 from poolkeeper.store.rows import CheckpointVerdict
+from poolkeeper.worker import owntransaction
 from poolkeeper.worker.link import pause
 
 _log = logging.getLogger("poolkeeper.worker")
@@ -34,7 +35,18 @@ _LOST = {Code.LEASE_EXPIRED, Code.STALE_TOKEN, Code.CANCELED, Code.UNKNOWN_TASK}
 class Desk:
     """The checkpoints of one delivery; the keeper that its context knows. The fencing token lies here."""
 
-    __slots__ = ("_writer", "_writing", "allowance", "counted_at", "has_kept", "kept", "sequence", "timer", "token")
+    __slots__ = (
+        "_writer",
+        "_writing",
+        "allowance",
+        "counted_at",
+        "ended_itself",
+        "has_kept",
+        "kept",
+        "sequence",
+        "timer",
+        "token",
+    )
 
     def __init__(self, writer: "Writer", token: str) -> None:
         self._writer = writer
@@ -45,6 +57,7 @@ class Desk:
         self.kept: Any = None
         self.has_kept = False
         self.timer: asyncio.TimerHandle | None = None
+        self.ended_itself = False  # in a transaction of the handler's own, which may be open, committed or rolled back
         self._writing: asyncio.Task[None] | None = None
 
     @property
@@ -79,6 +92,21 @@ class Desk:
     def save_sync(self, ctx: Context, value: Any) -> bool:
         """Write from a thread: the event loop does it, the thread waits."""
         return asyncio.run_coroutine_threadsafe(self._save(ctx, _kept(value)), self._writer.loop).result()
+
+    async def succeed(self, ctx: Context, connection: Any, result: Any) -> bool:
+        """End the delivery in the handler's own transaction."""
+        self.ended_itself = True
+        return await owntransaction.succeed(ctx, self.token, connection, result)
+
+    def succeed_sync(self, ctx: Context, connection: Any, result: Any) -> bool:
+        """The same from a thread."""
+        self.ended_itself = True
+        return owntransaction.succeed_sync(ctx, self.token, connection, result)
+
+    def token_for_child(self) -> str:
+        """Return the token to a child process whose handler ends the delivery in a transaction of its own."""
+        self.ended_itself = True
+        return self.token
 
     @property
     def unwritten(self) -> bool:

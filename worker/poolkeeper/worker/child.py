@@ -1,6 +1,7 @@
 """The inside of a child process that runs one delivery; `isolated` is the parent's side.
 
-Guarantees: the child ends when its parent does; it holds no token and no connection; a handler told to stop is
+Guarantees: the child ends when its parent does; it holds no connection of ours, and no token before its handler ends the
+delivery in a transaction of its own; a handler told to stop is
 interrupted where it is. Signals meant for the worker (a terminal's Ctrl-C, a group's SIGTERM) do not end it, and a
 handler that kills its process group kills nobody but itself and what it started.
 """
@@ -71,18 +72,40 @@ class Parent:
         """Have the parent write a checkpoint; raises what the parent was answered."""
         return self._save(ctx, jsonsafe.kept(value, "checkpoint", Code.CHECKPOINT_TOO_LARGE))
 
+    async def succeed(self, ctx: Context, connection: Any, result: Any) -> bool:
+        """End the delivery in the handler's own transaction."""
+        from poolkeeper.worker import owntransaction
+
+        token = await asyncio.to_thread(self._token)
+        return await owntransaction.succeed(ctx, token, connection, result)
+
+    def succeed_sync(self, ctx: Context, connection: Any, result: Any) -> bool:
+        """The same in a handler that blocks."""
+        from poolkeeper.worker import owntransaction
+
+        return owntransaction.succeed_sync(ctx, self._token(), connection, result)
+
+    def _token(self) -> str:
+        with self._answered:
+            self._number += 1
+            number = self._number
+        return str(self._ask({"token": number}, number)["token"])
+
     def _save(self, ctx: Context, value: Any) -> bool:
         with self._answered:
             self._number += 1
             number = self._number
-        self.send({"save": value, "number": number})
-        with self._answered:
-            self._answered.wait_for(lambda: number in self._answers)
-            answer = self._answers.pop(number)
+        answer = self._ask({"save": value, "number": number}, number)
         if "refused" in answer:
             raise _error(*answer["refused"])
         ctx.checkpoint = value
         return bool(answer["durable"])
+
+    def _ask(self, message: dict[str, Any], number: int) -> dict[str, Any]:
+        self.send(message)
+        with self._answered:
+            self._answered.wait_for(lambda: number in self._answers)
+            return self._answers.pop(number)
 
     def listen(self) -> None:
         """Hear the parent, in a thread of its own, until it goes away; then end this process."""

@@ -3,7 +3,8 @@
 Guarantees: whatever the child does to itself, exactly one outcome comes back; its death is a failure of that delivery
 alone, with exit code or signal as evidence. The memory bounds of all suspects' children together lie below the
 container's, so that the kernel does not kill the container for one of them. Does not bound what a child's own children
-use. Checkpoints go through the parent, which holds the token; the child has none.
+use. Checkpoints go through the parent, which holds the token; the child is given it when its handler ends the delivery in a
+transaction of its own.
 """
 
 import json
@@ -13,6 +14,7 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from pathlib import Path
@@ -63,6 +65,9 @@ LONGEST_FAILURE = 30.0
 HOME = Path.cwd()
 """Where this process was started."""
 
+Token = Callable[[], str]
+"""Gives the fencing token away, and notes that it has."""
+
 _STARTING = threading.Semaphore(STARTING)
 _FORKING = threading.Lock()
 """Held to start a child and to take its exit code: whoever starts one looks at all others, and a code is told once."""
@@ -81,10 +86,10 @@ class Rooms:
         return self.whole if beside == 1 or self.together is None else self.together // beside
 
 
-def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, beside: int) -> Outcome:
+def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, beside: int, token: Token) -> Outcome:
     """Run one of `beside` suspects. One whose share of the memory was too small is handed back: it gets more next time."""
     memory = given.share(beside)
-    outcome = run_in_child(app, ctx, payload, memory=memory)
+    outcome = run_in_child(app, ctx, payload, memory=memory, token=token)
     if outcome.error_class == MemoryError.__name__ and memory != given.whole:
         return Outcome(
             "handed_back", None, "memory_share", f"it needs more than {memory} bytes, its share beside other suspects"
@@ -92,7 +97,7 @@ def run_suspect(app: str, ctx: Context, payload: Any, given: Rooms, beside: int)
     return outcome
 
 
-def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) -> Outcome:
+def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None, token: Token) -> Outcome:
     """Run the delivery in a process of its own and return how it ended; called in a slot's thread, which it keeps."""
     processes = get_context("forkserver")
     processes.set_forkserver_preload([child.__name__, *PRELOADED, app.partition(":")[0]])
@@ -116,7 +121,7 @@ def run_in_child(app: str, ctx: Context, payload: Any, *, memory: int | None) ->
     finally:
         _STARTING.release()
     try:
-        return _converse(ctx, ours, process)
+        return _converse(ctx, ours, process, token)
     finally:
         process.kill()
         _exit_code(process)
@@ -169,7 +174,7 @@ def _facts(ctx: Context, payload: Any) -> dict[str, Any]:
     }
 
 
-def _converse(ctx: Context, pipe: "connection.Connection[Any, Any]", process: Any) -> Outcome:
+def _converse(ctx: Context, pipe: "connection.Connection[Any, Any]", process: Any, token: Token) -> Outcome:
     told: set[str] = set()
     killed_at = float("inf")
     while time.monotonic() < killed_at:
@@ -180,7 +185,7 @@ def _converse(ctx: Context, pipe: "connection.Connection[Any, Any]", process: An
                 break
             if "end" in message:
                 return Outcome(**message["end"])
-            _answer(ctx, pipe, message)
+            _answer(ctx, pipe, message, token)
         elif ready:
             break
         for word, detail in _news(ctx):
@@ -214,9 +219,11 @@ def _news(ctx: Context) -> list[tuple[str, Any]]:
     return news
 
 
-def _answer(ctx: Context, pipe: "connection.Connection[Any, Any]", message: dict[str, Any]) -> None:
-    if "save" in message:  # else it says that it has begun
+def _answer(ctx: Context, pipe: "connection.Connection[Any, Any]", message: dict[str, Any], token: Token) -> None:
+    if "save" in message:
         _send(pipe, _save(ctx, message))
+    elif "token" in message:  # else it says that it has begun
+        _send(pipe, {"saved": message["token"], "token": token()})
 
 
 def _save(ctx: Context, message: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from itertools import islice
 
 import psycopg
 
+from poolkeeper.codes import ALREADY_DONE, IN_TRANSACTION
 from poolkeeper.store import Session, calls
 from poolkeeper.store.rows import Claimed, Settle, SettleVerdict, TurnAnswer
 from poolkeeper.worker.appetite import Appetite, appetite, one_turn_of_work
@@ -40,6 +41,9 @@ LOOK = 5.0
 
 MEASURE = 1.0
 """Seconds between two measurements of the event loop's lateness."""
+
+ASK_AGAIN = 0.25
+"""Seconds until a settle is sent again that came while the handler's own transaction was open."""
 
 SWEEP_EVERY = 1.0
 """Seconds between two turns that sweep, while turns follow each other."""
@@ -87,6 +91,8 @@ class Turns:
         self._linger_until = 0.0
         self._swept_at = 0.0
         self._put_at = 0.0
+        self._ask_again_at = 0.0
+        self._left_open = set[object]()  # tasks whose handlers left their own transaction open, as was told
         self._isolate = False  # suspects wait: take nothing else, and them once nothing else runs
         self._apart = False  # what runs are suspects
         self._one_by_one = False
@@ -152,6 +158,8 @@ class Turns:
             slots.return_waiting()
             slots.typical = max(slots.typical, LONGEST_AHEAD)  # not so short after all: do not claim them again at once
         slots.fill()
+        if slots.put_off and now >= self._ask_again_at:
+            slots.bring_back()
         if now < self._retry_at or (now < self._linger_until and self._plenty()):
             return False
         if slots.settles:
@@ -183,6 +191,8 @@ class Turns:
             times.append(self._poll_at)
         if self._slots.waiting or self._slots.leased:
             times.append(self._put_at + LONGEST_AHEAD)
+        if self._slots.put_off:
+            times.append(self._ask_again_at)
         return min(times)
 
     def _appetite(self) -> Appetite:
@@ -231,11 +241,14 @@ class Turns:
 
     def _heed(self, turn: "Turn", answer: TurnAnswer, now: float) -> None:
         self._turn_seconds += (min(now - turn.began, 0.1) - self._turn_seconds) * 0.1
-        for _ in turn.settles:
+        for settle, verdict in zip(turn.settles, answer.verdicts, strict=True):
+            if verdict.code == IN_TRANSACTION:
+                self._slots.ask_again(settle)
+                self._ask_again_at = now + ASK_AGAIN
             self._slots.settles.popleft()
-        for verdict in answer.verdicts:
-            if verdict.code is not None:
+            if verdict.code is not None and settle.task_id not in self._left_open:
                 _tell(verdict)
+            (self._left_open.add if verdict.code == IN_TRANSACTION else self._left_open.discard)(settle.task_id)
         want = turn.asked.want
         if len(answer.claimed) < want:
             self._answered_hints = max(self._answered_hints, turn.hints)
@@ -282,5 +295,11 @@ def _is_about_data(error: Exception) -> bool:
 
 
 def _tell(verdict: SettleVerdict) -> None:
-    level = logging.DEBUG if verdict.code == "already_done" else logging.WARNING
+    if verdict.code == IN_TRANSACTION:
+        _log.warning(
+            "task %s: its handler has returned, and the transaction in which it called succeed_in is still open; commit or roll back first",
+            verdict.task_id,
+        )
+        return
+    level = logging.DEBUG if verdict.code == ALREADY_DONE else logging.WARNING
     _log.log(level, "task %s: settle answered %s, its state is %s", verdict.task_id, verdict.code, verdict.state)

@@ -11,6 +11,7 @@ import random
 import signal
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -184,13 +185,13 @@ class Worker:
         if time.monotonic() >= drain.give_up_at:
             return True
         slots = self.slots
-        return not (slots.running or slots.waiting or slots.leased or slots.settles)
+        return not (slots.running or slots.waiting or slots.leased or slots.settles or slots.put_off)
 
     async def _leave(self) -> int:
         drain = self._drain
         assert drain is not None  # noqa: S101  (the loop ends only by a drain)
         assert self._session is not None  # noqa: S101
-        abandoned = len(self.slots.running) + len(self.slots.settles)
+        abandoned = len(self.slots.running) + len(self.slots.settles) + len(self.slots.put_off)
         if drain.truncated:
             drain.handed_back = self.slots.endings.get("handed_back", 0) - drain.handed_back_before
         report = drain.report(time.monotonic(), abandoned=abandoned)
@@ -299,10 +300,10 @@ class Worker:
             self._rooms = rooms(self.slots.capacity)
         return self._rooms.most
 
-    def _in_child(self, ctx: Context, claimed: Claimed) -> Outcome:
+    def _in_child(self, ctx: Context, claimed: Claimed, token: Callable[[], str]) -> Outcome:
         if not claimed.suspect:
-            return run_in_child(self._settings.app, ctx, claimed.payload, memory=None)
-        return run_suspect(self._settings.app, ctx, claimed.payload, self._rooms, claimed.beside)
+            return run_in_child(self._settings.app, ctx, claimed.payload, memory=None, token=token)
+        return run_suspect(self._settings.app, ctx, claimed.payload, self._rooms, claimed.beside, token)
 
     def _soon(self, work: Any) -> None:
         if not self._loop.is_closed():

@@ -65,7 +65,7 @@ class Slots:
         *,
         capacity: int,
         writer: Writer,
-        in_child: Callable[[Context, Claimed], Outcome],
+        in_child: Callable[[Context, Claimed, Callable[[], str]], Outcome],
         changed: Callable[[], None],
         came_back: Callable[[], None],
     ) -> None:
@@ -74,6 +74,7 @@ class Slots:
         self.waiting: deque[Claimed] = deque()  # started, with a slot soon
         self.running: dict[UUID, Running] = {}
         self.settles: deque[Settle] = deque()
+        self.put_off: deque[Settle] = deque()  # their handlers' own transactions are open still
         self.finished = 0
         self.busy_seconds = 0.0
         self.typical = 0.0  # seconds of a delivery, a moving mean
@@ -93,7 +94,7 @@ class Slots:
         """Return the tasks of all deliveries whose settle was not answered yet, with their numbers; from any thread.
 
         Complete: a delivery goes from leased to waiting to running to settles, is put into the next before it is taken
-        out of the last, and they are read in that order. (0: its end is told already, news of it come too late.)
+        out of the last, and they are read in that order; what is put off may go to and fro. (0: its end is told already, news of it come too late.)
         """
         while True:
             try:
@@ -102,7 +103,7 @@ class Slots:
                 held.update(
                     (task_id, run.claimed.delivery) for task_id, run in self.running.items() if run.why != "lost"
                 )
-                for settle in self.settles:
+                for settle in (*self.settles, *self.put_off, *self.settles):
                     held.setdefault(settle.task_id, 0)
             except RuntimeError:  # changed while it was copied
                 continue
@@ -135,6 +136,16 @@ class Slots:
                 self.waiting.popleft()
         finally:
             self._filling = False
+
+    def ask_again(self, settle: Settle) -> None:
+        """Put a settle off: the handler left the transaction open in which it ended the delivery."""
+        self.put_off.append(settle)
+
+    def bring_back(self) -> None:
+        """Settle what was put off."""
+        while self.put_off:
+            self.settles.append(self.put_off[0])
+            self.put_off.popleft()
 
     def return_waiting(self) -> int:
         """Hand back what has not started; return how many."""
@@ -199,7 +210,9 @@ class Slots:
         run = Running(claimed, handler, _context(claimed, handler, desk), desk)
         self.running[claimed.task_id] = run
         if handler.isolation == "process" or claimed.suspect:
-            self._threads.do(lambda: self._in_thread(run, lambda: self._in_child(run.ctx, claimed)))
+            self._threads.do(
+                lambda: self._in_thread(run, lambda: self._in_child(run.ctx, claimed, desk.token_for_child))
+            )
             return
         try:
             payload = handler.payload(claimed.payload)
@@ -269,12 +282,12 @@ class Slots:
         self.busy_seconds += took
         self.typical += (took - self.typical) * 0.05
         if run.why != "lost":
-            self._settle(run.claimed, outcome)
+            self._settle(run.claimed, outcome, own_transaction=run.desk.ended_itself)
         del self.running[run.claimed.task_id]
         self.fill()
         self._changed()
 
-    def _settle(self, claimed: Claimed, outcome: Outcome) -> None:
+    def _settle(self, claimed: Claimed, outcome: Outcome, *, own_transaction: bool = False) -> None:
         ending = outcome.ending
         self.endings[ending] = self.endings.get(ending, 0) + 1
         if outcome.error is not None:
@@ -295,6 +308,7 @@ class Slots:
                 error_class=outcome.error_class,
                 error=outcome.error,
                 retry_after=None if outcome.retry_after is None else timedelta(seconds=outcome.retry_after),
+                own_transaction=own_transaction,
             )
         )
 

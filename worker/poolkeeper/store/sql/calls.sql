@@ -21,6 +21,9 @@ SELECT poolkeeper.report_drain(%(session)s, %(secret)s, %(report)s::jsonb)
 -- name: checkpoint
 SELECT * FROM poolkeeper.checkpoint(%(task_id)s, %(token)s, %(value)s::jsonb, %(sequence)s, %(version)s)
 
+-- name: succeed
+SELECT * FROM poolkeeper.succeed(%(task_id)s, %(token)s, %(result)s::jsonb)
+
 -- name: extend
 SELECT * FROM poolkeeper.extend(%(task_id)s, %(token)s, %(by)s)
 

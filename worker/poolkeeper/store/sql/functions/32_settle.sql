@@ -153,12 +153,15 @@ BEGIN
     IF FOUND THEN
         RETURN CASE _outcome WHEN 'expired' THEN 'lease_expired' WHEN 'returned' THEN 'lease_expired' WHEN 'canceled' THEN 'canceled' ELSE 'already_done' END;
     END IF;
+    IF EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.task_id = _task_id AND l.token_hash = _hash AND l.started_at IS NOT NULL) THEN
+        RETURN 'in_transaction';  -- the handler's own holds it: ask again
+    END IF;
     RETURN CASE WHEN (poolkeeper.visible_task(_task_id)).id IS NOT NULL THEN 'stale_token' ELSE 'unknown_task' END;
 END $$;
 
 -- The commonest arrow, running -> succeeded, without the lookups that the others need: success needs no policy, and
 -- wins over a cancel that was only requested (Q39). Answers the tokens that fitted, as their hashes.
-CREATE OR REPLACE FUNCTION poolkeeper.succeed(_endings poolkeeper.ending[], _session poolkeeper.session, _now timestamptz) RETURNS bytea[]
+CREATE OR REPLACE FUNCTION poolkeeper.settle_succeeded(_endings poolkeeper.ending[], _session poolkeeper.session, _now timestamptz) RETURNS bytea[]
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -196,7 +199,8 @@ AS $$
 $$;
 
 -- Settles what a worker wants settled: [{t task, k token, o outcome, r result, c error class, e error, a seconds to wait,
--- u true: user code never started}]. Answers a row for each that did not simply succeed, with its place in the array as
+-- u true: user code never started, m true: the handler called succeed in a transaction of its own, which is not waited for:
+-- while that holds the lease the answer is in_transaction}]. Answers a row for each that did not simply succeed, with its place in the array as
 -- the number of the delivery: no row means succeeded. The same settle twice is one. A success whose result the store does
 -- not take is a dead letter that says so: running it again would bring the same, and a success without it would be a lie.
 CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _session poolkeeper.session, _now timestamptz) RETURNS SETOF poolkeeper.answer
@@ -217,16 +221,17 @@ DECLARE
                                 WHEN 'result_invalid' THEN 'the result is nested 128 levels deep or holds a number beyond a double; return less'
                                 ELSE left(x.e, 4000) END,
                    CASE WHEN f.fault IS NULL AND x.o = 'succeeded' THEN x.r END, x.a)::poolkeeper.ending
-        FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean)
-        CROSS JOIN LATERAL (SELECT CASE WHEN x.r IS NOT NULL AND x.o = 'succeeded' THEN poolkeeper.result_fault(x.r) END AS fault OFFSET 0) AS f);
+        FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean, m boolean)
+        CROSS JOIN LATERAL (SELECT CASE WHEN x.r IS NOT NULL AND x.o = 'succeeded' THEN poolkeeper.result_fault(x.r) END AS fault OFFSET 0) AS f
+        WHERE CASE WHEN x.m THEN poolkeeper.lease_is_free(x.t) ELSE true END);
     _good    poolkeeper.ending[] := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome = 'succeeded');
     _other   poolkeeper.ending[];
     _done    bytea[];
 BEGIN
     IF cardinality(_good) > 0 THEN
-        _done := poolkeeper.succeed(_good, _session, _now);
+        _done := poolkeeper.settle_succeeded(_good, _session, _now);
     END IF;
-    IF cardinality(_good) = cardinality(_endings) AND cardinality(_done) = cardinality(_good) THEN
+    IF cardinality(_good) = cardinality(_endings) AND cardinality(_done) = cardinality(_good) AND NOT _settles @> '[{"m": true}]' THEN
         RETURN;
     END IF;
     _other := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome IS DISTINCT FROM 'succeeded');

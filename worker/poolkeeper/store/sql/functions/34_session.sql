@@ -62,9 +62,17 @@ BEGIN
     RETURN _s;
 END $$;
 
+-- Whether a session has ended a task well; no task does that twice.
+CREATE OR REPLACE FUNCTION poolkeeper.succeeded_in(_task_id uuid, _session uuid) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT EXISTS (SELECT FROM poolkeeper.delivery AS d
+                   WHERE d.retention = 0 AND d.task_id = _task_id AND d.session_id = _session AND d.next_state = 'succeeded')
+$$;
+
 -- Renews for all leases of the session at once (Q20). Waits for nothing: its own row is written by nobody else for
--- long. Answers, per task, what the process holds in vain: 'lease_expired' (no longer ours) or 'canceled' (asked for);
--- then one note: {draining, grace (s), visibility_timeout (s)}. _complete: _held is everything that answers up to
+-- long. Answers, per task, what the process holds in vain: 'lease_expired' (no longer ours), 'canceled' (asked for) or
+-- 'already_done' (succeeded in a transaction of its handler's own, which goes on); then one note: {draining, grace (s), visibility_timeout (s)}. _complete: _held is everything that answers up to
 -- _received brought; a lease of those turns that is not in it was granted by a turn that committed after its connection
 -- was given up, and after its successor: nobody would ever run it, so it goes back unstarted (Q10).
 CREATE OR REPLACE FUNCTION poolkeeper.renew(
@@ -94,7 +102,8 @@ BEGIN
             ORDER BY l.task_id FOR UPDATE SKIP LOCKED), _now);
     END IF;
     RETURN QUERY
-        SELECT 'task', h.id, CASE WHEN l.task_id IS NULL THEN 'lease_expired' ELSE 'canceled' END, NULL::jsonb
+        SELECT 'task', h.id, CASE WHEN l.task_id IS NOT NULL THEN 'canceled' WHEN poolkeeper.succeeded_in(h.id, _s.id) THEN 'already_done'
+                                  ELSE 'lease_expired' END, NULL::jsonb
         FROM unnest(_held) AS h (id)
         -- by the task first: by the session, each of n tasks would cost a look at n leases
         LEFT JOIN LATERAL (SELECT k.task_id, k.cancel_by, k.session_id FROM poolkeeper.lease AS k WHERE k.task_id = h.id OFFSET 0) AS l

@@ -26,6 +26,7 @@ GRANT EXECUTE ON FUNCTION
     poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
     poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
     TO poolkeeper_worker;
+GRANT EXECUTE ON FUNCTION poolkeeper.succeed(uuid, text, jsonb) TO poolkeeper_worker, poolkeeper_submitter;
 GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer), poolkeeper.maintain(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION poolkeeper.task_view(uuid), poolkeeper.timeline(uuid), poolkeeper.dead_letters(text, integer), poolkeeper.queues(),
     poolkeeper.decisions(text, integer), poolkeeper.installation()
