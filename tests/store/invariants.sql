@@ -102,3 +102,8 @@ SELECT d.task_id FROM poolkeeper.dead AS d LEFT JOIN poolkeeper.reason AS r ON r
 -- name: an ended task keeps no cursor
 SELECT c.task_id FROM poolkeeper.checkpoint AS c CROSS JOIN LATERAL poolkeeper.present_state(c.task_id) AS p
 WHERE p.state IN ('succeeded', 'failed', 'canceled')
+
+-- name: a lane that could be served is open where tenants are bounded
+SELECT DISTINCT r.queue_id, r.lane FROM poolkeeper.ready AS r JOIN poolkeeper.queue AS q ON q.id = r.queue_id AND q.lanes_kept
+WHERE poolkeeper.lane_room(r.queue_id, r.lane) > 0
+  AND NOT EXISTS (SELECT FROM poolkeeper.opening AS o WHERE o.queue_id = r.queue_id AND o.lane = r.lane)

@@ -5,6 +5,7 @@ The same steps under two values of one field, everything else at its default, wi
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -171,6 +172,25 @@ def test_concurrency_max(scene: Scene, bound: int | None, running: int) -> None:
     scene.submit_many(8)
     claimed = [len(scene.worker(pool=f"local/{n}").claim(5)) for n in "ab"]
     assert sum(claimed) == running
+
+
+@pytest.mark.parametrize(
+    ("spec", "running"),
+    [
+        ({}, {"a": 4, "b": 4}),
+        ({"perTenant": 3}, {"a": 3, "b": 3}),
+        ({"perTenant": 3, "tenants": [{"name": "b", "max": 1}]}, {"a": 3, "b": 1}),
+        ({"perTenant": 1, "tenants": [{"name": "a", "max": 2}]}, {"a": 2, "b": 1}),
+    ],
+)
+def test_concurrency_of_tenants(scene: Scene, spec: dict[str, Any], running: dict[str, int]) -> None:
+    """Q12: two workers claim at will; of each tenant together they run no more."""
+    policy(scene, {"concurrency": spec})
+    for tenant in "ab":
+        scene.submit_many(4, tenant=tenant)
+    claimed = [c.tenant for n in "ab" for c in scene.worker(pool=f"local/{n}").claim(5)]
+    claimed += [c.tenant for c in scene.worker().claim(5)]
+    assert Counter(claimed) == running
 
 
 @pytest.mark.parametrize(("size", "code"), [("10", "checkpoint_too_large"), ("1Ki", None)])

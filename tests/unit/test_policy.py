@@ -23,6 +23,8 @@ DEFAULTS: dict[str, object] = {
     "priority_age_seconds": 300.0,
     "max_payload_bytes": 65536,
     "concurrency_max": None,
+    "per_tenant_max": None,
+    "tenants": [],
     "checkpoint_max_bytes": 65536,
     "checkpoint_max_per_second": 10,
     "dead_letter_owner": None,

@@ -114,6 +114,18 @@ class Admission(PolicyModel):
     )
 
 
+class TenantLimits(PolicyModel):
+    """What one tenant of the queue may have, in place of what all may have."""
+
+    name: str = Field(min_length=1, max_length=200, description="The tenant, as its tasks name it.")
+    max: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Most of its tasks that run at once, exact at the claim. Absent: perTenant.",
+    )
+
+
 class Concurrency(PolicyModel):
     """How many tasks of the queue run at once, in all pools together."""
 
@@ -123,6 +135,25 @@ class Concurrency(PolicyModel):
         le=1_000_000,
         description="Most tasks of this queue that run at once, exact at the claim. Absent: no such bound.",
     )
+    per_tenant: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Most tasks of one tenant that run at once, exact at the claim. Absent: no such bound.",
+    )
+    tenants: Annotated[
+        tuple[TenantLimits, ...],
+        Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+    ] = Field((), max_length=1000, description="Tenants with bounds of their own.")
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        names = [t.name for t in self.tenants]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            message = f'concurrency.tenants names "{twice}" twice; keep one of them'
+            raise ValueError(message)
+        return self
 
 
 class Checkpoint(PolicyModel):
@@ -276,6 +307,8 @@ class QueuePolicy(PolicyModel):
             "priority_age_seconds": self.priority.age_every.total_seconds(),
             "max_payload_bytes": self.admission.max_payload_size,
             "concurrency_max": self.concurrency.max,
+            "per_tenant_max": self.concurrency.per_tenant,
+            "tenants": [{"name": t.name, "max_running": t.max} for t in self.concurrency.tenants],
             "checkpoint_max_bytes": self.checkpoint.max_size,
             "checkpoint_max_per_second": self.checkpoint.max_per_second,
             **{

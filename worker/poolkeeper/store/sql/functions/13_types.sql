@@ -10,3 +10,9 @@ DO $$ BEGIN
         failures integer, spent integer, max_deliveries integer, suspect boolean, extra jsonb);
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
+
+-- A share of a claim: up to n tasks of one kind; weight: how many of its lane in a round.
+DO $$ BEGIN
+    CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer, weight integer);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;

@@ -242,6 +242,10 @@ BEGIN
         RETURNING 1
     )
     SELECT count(*) INTO _ready FROM claimable;
+    IF _ready > 0 AND _q.lanes_kept THEN
+        PERFORM poolkeeper.open_lanes(array_agg(_q.id), array_agg(poolkeeper.lane_key(_q.id, r.tenant)))
+        FROM unnest(_rows) AS r WHERE r.code IS NULL AND r.existing IS NULL AND r.run_at <= _now;
+    END IF;
     IF _ready > 0 AND _notify AND _q.wake_up = 'notify' THEN
         PERFORM poolkeeper.wake();
     END IF;

@@ -1,8 +1,8 @@
 -- Arrows: ready -> running (a claim for a free slot starts the task, contract 21) | leased (claimed ahead of a slot,
 -- Q16). Part of poolkeeper.turn.
 --
--- Guarantees: never more than asked (Q10); queue and pool limits are never passed, under any concurrency (Q12): their
--- rows were locked by turn before this counts. Order (contract 22): lanes take turns, inside a lane priority with
+-- Guarantees: never more than asked (Q10); limits of queue, pool and tenant are never passed, under any concurrency (Q12):
+-- their rows were locked, by turn or by 29_lanes.sql, before this counts. Order (contract 22): lanes take turns, inside a lane priority with
 -- ageing, then seq. A task that this session cannot run is not looked at (Q11): one index probe for all tasks of one
 -- lane and type. Locks: ready rows by SKIP LOCKED, exactly those claimed. Index: ready_claim, in its own order.
 
@@ -30,8 +30,9 @@ BEGIN RETURN QUERY
 END $$;
 
 -- The same walk for a session: from a type that it cannot run straight on to its next own one, so that foreign work
--- costs one probe for each gap between own types and lane, whatever it consists of (Q11).
-CREATE OR REPLACE FUNCTION poolkeeper.own_heads(_queue_id integer, _type_keys bigint[], _after bigint, _most integer)
+-- costs one probe for each gap between own types and lane, whatever it consists of (Q11). Ends with lane _until.
+DROP FUNCTION IF EXISTS poolkeeper.own_heads(integer, bigint[], bigint, integer);
+CREATE OR REPLACE FUNCTION poolkeeper.own_heads(_queue_id integer, _type_keys bigint[], _after bigint, _until bigint, _most integer)
 RETURNS TABLE (lane bigint, type_key bigint, priority smallint)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -40,7 +41,7 @@ BEGIN RETURN QUERY
     WITH RECURSIVE walk AS (
         (SELECT r.lane, r.type_key, r.priority
          FROM poolkeeper.ready AS r
-         WHERE r.queue_id = _queue_id AND r.lane > _after
+         WHERE r.queue_id = _queue_id AND r.lane > _after AND r.lane <= _until
          ORDER BY r.lane, r.type_key, r.priority LIMIT 1)
         UNION ALL
         SELECT n.* FROM walk AS w
@@ -54,64 +55,82 @@ BEGIN RETURN QUERY
         CROSS JOIN LATERAL (
             SELECT r.lane, r.type_key, r.priority
             FROM poolkeeper.ready AS r
-            WHERE r.queue_id = _queue_id AND (r.lane, r.type_key, r.priority) > (w.lane, f.type_key, f.priority)
+            WHERE r.queue_id = _queue_id AND (r.lane, r.type_key, r.priority) > (w.lane, f.type_key, f.priority) AND r.lane <= _until
             ORDER BY r.lane, r.type_key, r.priority LIMIT 1) AS n
     )
     SELECT * FROM walk LIMIT _most;
 END $$;
 
-DO $$ BEGIN
-    CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer);
-EXCEPTION WHEN duplicate_object THEN NULL;
-END $$;
-
--- Who gets how many of _room, by looking only: round robin over the lanes, inside a lane by priority with ageing (a
--- task of priority p counts as p * priority_age older). Looks at most _room / lanes deep (rounded up) in each lane.
-CREATE OR REPLACE FUNCTION poolkeeper.share_out(
-    _queue poolkeeper.queue, _type_keys bigint[], _room integer, INOUT _after bigint, OUT _shares poolkeeper.share[]
+-- Candidates for a claim from a queue without bounds for tenants: what this session can run, walking the lanes from behind
+-- _after and once round. _more: there are lanes behind what was looked at; if nothing was found, the next look starts there.
+CREATE OR REPLACE FUNCTION poolkeeper.all_shares(
+    _queue_id integer, _type_keys bigint[], _room integer, INOUT _after bigint,
+    OUT _shares poolkeeper.share[], OUT _more boolean, OUT _alone boolean
 )
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    _lanes bigint[];
-    _seen  integer;
-    _first bigint;
-    _last  bigint;
-    _deep  integer;
+    _most   integer := 2 * _room + 64;
+    _seen   integer;
+    _first  bigint;
+    _last   bigint;
+    _others poolkeeper.share[];
 BEGIN
-    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room)::poolkeeper.share ORDER BY h.lane)
-               FILTER (WHERE h.type_key = ANY (_type_keys)),
-           array_agg(DISTINCT h.lane) FILTER (WHERE h.type_key = ANY (_type_keys)), count(*), min(h.lane), max(h.lane)
-    INTO _shares, _lanes, _seen, _first, _last
-    FROM poolkeeper.own_heads((_queue).id, _type_keys, _after, 2 * _room + 64) AS h;
-    -- next time: behind the last lane served, or on from the lane where the walk stopped (behind it, if it filled the
-    -- whole walk, so that no lane holds up the others), or from the start
-    _after := CASE WHEN cardinality(_lanes) > _room THEN _lanes[_room]
-                   WHEN _seen = 2 * _room + 64 AND _first < _last THEN _last - 1
-                   WHEN _seen = 2 * _room + 64 THEN _last
-                   ELSE -9223372036854775808 END;
-    _deep := (_room + cardinality(_lanes) - 1) / cardinality(_lanes);
-    IF cardinality(_shares) > 1 THEN
-        SELECT array_agg(ROW(p.lane, p.type_key, p.priority, p.n)::poolkeeper.share)
-        INTO _shares
-        FROM (
-            SELECT f.lane, f.type_key, f.priority, count(*)::integer AS n
-            FROM (
-                SELECT o.*, row_number() OVER (ORDER BY o.in_lane, o.lane) AS place
-                FROM (
-                    SELECT s.lane, s.type_key, s.priority,
-                           row_number() OVER (PARTITION BY s.lane
-                                              ORDER BY x.ready_at - s.priority * (_queue).priority_age, x.seq) AS in_lane
-                    FROM unnest(_shares) AS s
-                    CROSS JOIN LATERAL (
-                        SELECT r.ready_at, r.seq FROM poolkeeper.ready AS r
-                        WHERE r.queue_id = (_queue).id AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
-                        ORDER BY r.seq LIMIT _deep) AS x
-                ) AS o WHERE o.in_lane <= _deep
-            ) AS f WHERE f.place <= _room
-            GROUP BY f.lane, f.type_key, f.priority
-        ) AS p;
+    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys)),
+           count(*), min(h.lane), max(h.lane)
+    INTO _shares, _seen, _first, _last
+    FROM poolkeeper.own_heads(_queue_id, _type_keys, _after, 9223372036854775807, _most) AS h;
+    _more := _seen = _most;
+    IF NOT _more AND _after > -9223372036854775808 THEN
+        _most := _most - _seen;
+        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys)),
+               count(*), min(h.lane), max(h.lane)
+        INTO _others, _seen, _first, _last
+        FROM poolkeeper.own_heads(_queue_id, _type_keys, -9223372036854775808, _after, _most) AS h;
+        _shares := _shares || _others;
+        _more := _seen = _most;
     END IF;
+    _alone := NOT _more AND cardinality(_shares) = 1;
+    IF _more AND _shares IS NULL THEN  -- behind the last lane, if it filled the whole walk: no lane holds up the others
+        _after := CASE WHEN _first < _last THEN _last - 1 ELSE _last END;
+    END IF;
+END $$;
+
+-- Who gets how many of _room, by looking only: in each round each lane gets its weight, the first one what it has left of
+-- its last round (_used of it are gone); inside a lane by priority with ageing (a task of priority p counts as
+-- p * priority_age older). The next time begins where this one ends. Looks as deep into each lane as even shares need.
+CREATE OR REPLACE FUNCTION poolkeeper.deal(
+    _queue poolkeeper.queue, _room integer, INOUT _shares poolkeeper.share[], INOUT _after bigint, INOUT _used integer
+)
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _rounds integer;
+BEGIN
+    SELECT (_room + sum(d.weight) - 1) / sum(d.weight) + (_used > 0)::integer INTO _rounds
+    FROM (SELECT DISTINCT s.lane, s.weight FROM unnest(_shares) AS s) AS d;
+    WITH found AS (
+        SELECT s.lane, s.type_key, s.priority, s.weight, s.n, CASE WHEN s.lane - 1 = _after THEN _used ELSE 0 END AS used,
+               row_number() OVER (PARTITION BY s.lane ORDER BY x.ready_at - s.priority * (_queue).priority_age, x.seq) AS in_lane
+        FROM unnest(_shares) AS s
+        CROSS JOIN LATERAL (
+            SELECT r.ready_at, r.seq FROM poolkeeper.ready AS r
+            WHERE r.queue_id = (_queue).id AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
+            ORDER BY r.seq LIMIT least(s.n, _rounds * s.weight)) AS x
+    ), placed AS (
+        SELECT f.*, row_number() OVER (ORDER BY (f.in_lane - 1 + f.used) / f.weight, f.lane <= _after, f.lane, f.in_lane) AS place
+        FROM found AS f WHERE f.in_lane <= least(f.n, _rounds * f.weight)
+    ), chosen AS MATERIALIZED (
+        SELECT p.* FROM placed AS p WHERE p.place <= _room
+    ), last AS (
+        SELECT c.lane, (c.in_lane - 1 + c.used) % c.weight + 1 AS used, c.weight FROM chosen AS c ORDER BY c.place DESC LIMIT 1
+    )
+    SELECT (SELECT array_agg(ROW(g.lane, g.type_key, g.priority, g.n, g.weight)::poolkeeper.share)
+            FROM (SELECT c.lane, c.type_key, c.priority, c.weight, count(*)::integer AS n
+                  FROM chosen AS c GROUP BY c.lane, c.type_key, c.priority, c.weight) AS g),
+           CASE WHEN l.used = l.weight THEN l.lane ELSE l.lane - 1 END, CASE WHEN l.used = l.weight THEN 0 ELSE l.used END
+    INTO _shares, _after, _used
+    FROM last AS l;
 END $$;
 
 -- Moves the shares from ready to lease and gives back what a worker needs, token included, this once. The first
@@ -140,10 +159,10 @@ BEGIN RETURN QUERY
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, checkpointed)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, counted, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, t.started_at,
+               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, t.started_at, (_queue).lanes_kept,
                -- a task that was never delivered has none: no look
                t.delivery > 0 AND EXISTS (SELECT FROM poolkeeper.checkpoint AS k WHERE k.task_id = t.task_id)
         FROM tokens AS t
@@ -157,38 +176,57 @@ BEGIN RETURN QUERY
     ORDER BY t.seq;
 END $$;
 
--- Claims up to _want tasks of one queue whose limiter, if it has one, is held by this transaction.
+-- Claims up to _want tasks of one queue whose limiter, if it has one, is held by this transaction. _cursor: where this
+-- session's walk over the lanes stopped, [lane, what that one got of its round]; the last row says where it stops now.
+DROP FUNCTION IF EXISTS poolkeeper.claim_queue(poolkeeper.queue, poolkeeper.session, bigint, integer, integer, bigint, timestamptz);
 CREATE OR REPLACE FUNCTION poolkeeper.claim_queue(
-    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _after bigint, _now timestamptz
+    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _cursor jsonb, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _room   integer := _want;
+    _after  bigint := coalesce((_cursor ->> 0)::bigint, -9223372036854775808);
+    _used   integer := coalesce((_cursor ->> 1)::integer, 0);
     _got    integer;
     _shares poolkeeper.share[];
-    _began  bigint;
+    _more   boolean;
+    _alone  boolean;
+    _missed boolean;
+    _busy   boolean := false;
     _passes integer := 0;
 BEGIN
     IF (_queue).concurrency_max IS NOT NULL THEN
         _room := least(_room, (_queue).concurrency_max - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = (_queue).id LIMIT (_queue).concurrency_max) AS x));
     END IF;
-    -- more than one pass only where lanes were uneven, others were faster, or the walk has to start over
-    WHILE _room > 0 AND _passes < 8 LOOP
-        _began := _after;
+    -- more than one pass only where lanes were uneven, others were faster, or there are more lanes than one looks at
+    WHILE _room > 0 AND _passes < CASE WHEN (_queue).lanes_kept THEN 64 ELSE 8 END LOOP
         _got := 0;
-        SELECT s._after, s._shares INTO _after, _shares FROM poolkeeper.share_out(_queue, (_session).type_keys, _room, _after) AS s;
+        IF (_queue).lanes_kept THEN
+            SELECT s._after, s._shares, s._more, s._alone, s._busy INTO _after, _shares, _more, _alone, _missed
+            FROM poolkeeper.open_shares(_queue, (_session).type_keys, _room, _after) AS s;
+            _busy := _busy OR _missed;
+        ELSE
+            SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
+            FROM poolkeeper.all_shares((_queue).id, (_session).type_keys, _room, _after) AS s;
+        END IF;
         IF _shares IS NOT NULL THEN
+            IF _alone THEN
+                _after := -9223372036854775808;
+                _used := 0;
+            ELSE
+                SELECT d._shares, d._after, d._used INTO _shares, _after, _used FROM poolkeeper.deal(_queue, _room, _shares, _after, _used) AS d;
+            END IF;
             RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);
             GET DIAGNOSTICS _got = ROW_COUNT;
             _room := _room - _got;
             _slots := greatest(0, _slots - _got);
         END IF;
-        -- all lanes were seen, from the first to the last, and there is no more to have
-        EXIT WHEN _began = -9223372036854775808 AND _after = -9223372036854775808 AND (_got = 0 OR cardinality(_shares) = 1);
+        EXIT WHEN NOT _more AND (_got = 0 OR _alone);  -- there is no more to have
         _passes := _passes + 1;
     END LOOP;
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('cursor', jsonb_build_object((_queue).id::text, _after)))::poolkeeper.answer;
+        jsonb_build_object('cursor', jsonb_build_object((_queue).id::text, jsonb_build_array(_after, _used)),
+                           'busy', _busy OR (_more AND _room > 0 AND (_queue).lanes_kept)))::poolkeeper.answer;
 END $$;

@@ -133,6 +133,8 @@ BEGIN
         UPDATE poolkeeper.queue_count AS c SET lease_expiries = c.lease_expiries + x.n
         FROM (SELECT d.queue_id, count(*) AS n FROM ended AS d WHERE d.outcome = 'expired' GROUP BY d.queue_id) AS x
         WHERE c.queue_id = x.queue_id
+    ), opened AS (  -- a slot of its tenant is free
+        INSERT INTO poolkeeper.opening (queue_id, lane) SELECT DISTINCT d.queue_id, d.lane FROM ended AS d WHERE d.counted
     ), swept AS (  -- the cursor of a task that ended for good is of no use to anybody
         DELETE FROM poolkeeper.checkpoint AS c
         WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.checkpointed AND d.state IN ('succeeded', 'failed', 'canceled')))
@@ -170,12 +172,14 @@ DECLARE
     _build  text := (_session).info ->> 'build';
     _done   bytea[];
     _marked uuid[];
+    _queues integer[];
+    _lanes  bigint[];
 BEGIN
     WITH gone AS (
         DELETE FROM poolkeeper.lease AS l
         WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NOT NULL
         RETURNING l.task_id, l.delivery, l.queue_id, l.pool_id, l.session_id, l.ready_at, l.claimed_at, l.started_at, l.suspect,
-                  l.token_hash, l.state_version, l.checkpointed
+                  l.token_hash, l.state_version, l.checkpointed, l.counted, l.lane
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, build, suspect, token_hash, state_version, result)
@@ -183,7 +187,12 @@ BEGIN
                e.outcome, 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
         FROM gone AS g LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id AND e.token_hash = g.token_hash
     )
-    SELECT array_agg(g.token_hash), array_agg(g.task_id) FILTER (WHERE g.checkpointed) INTO _done, _marked FROM gone AS g;
+    SELECT array_agg(g.token_hash), array_agg(g.task_id) FILTER (WHERE g.checkpointed),
+           array_agg(g.queue_id) FILTER (WHERE g.counted), array_agg(g.lane) FILTER (WHERE g.counted)
+    INTO _done, _marked, _queues, _lanes FROM gone AS g;
+    IF _lanes IS NOT NULL THEN  -- a slot of its tenant is free
+        PERFORM poolkeeper.open_lanes(_queues, _lanes);
+    END IF;
     IF _marked IS NOT NULL THEN  -- the cursor of a task that ended for good is of no use to anybody
         DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_marked);
     END IF;

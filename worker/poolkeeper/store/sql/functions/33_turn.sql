@@ -50,6 +50,7 @@ BEGIN RETURN QUERY
         SELECT c.task_id, c.misses, c.seq FROM poolkeeper.suspect AS c
         WHERE c.queue_id = q.id AND c.misses = coalesce(_misses, c.misses) AND c.type_key = ANY (_type_keys)
           AND (c.expires_at IS NULL OR c.expires_at > _now)
+          AND (NOT q.lanes_kept OR poolkeeper.lane_room(q.id, c.lane) > 0)
         ORDER BY c.misses, c.seq LIMIT r.room FOR UPDATE OF c SKIP LOCKED) AS x
     WHERE q.id = ANY (_queues)
     ORDER BY x.misses, x.seq LIMIT _most;
@@ -82,6 +83,9 @@ BEGIN
     END IF;
     _beside := greatest(1, (_held + _want) >> 2 * _misses);
     _ids := ARRAY(SELECT s.task_id FROM poolkeeper.next_suspects(_queues, (_session).type_keys, greatest(0, least(_room, _beside - _held)), _misses, _now) AS s);
+    IF EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = ANY (_queues) AND q.lanes_kept) THEN
+        _ids := poolkeeper.suspects_with_room(_ids);
+    END IF;
     RETURN QUERY
     WITH gone AS (
         DELETE FROM poolkeeper.suspect AS r WHERE r.task_id = ANY (_ids) RETURNING r.*
@@ -90,10 +94,11 @@ BEGIN
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, misses, alone, checkpointed)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, misses, alone, checkpointed, counted)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, t.misses, _beside = 1, true
+               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, t.misses, _beside = 1, true,
+               (SELECT q.lanes_kept FROM poolkeeper.queue AS q WHERE q.id = t.queue_id)
         FROM tokens AS t
     )
     SELECT 'claimed', NULL::text, 'running', t.task_id, t.token, t.delivery + 1, q.namespace || '/' || q.name, b.type, b.tenant,
@@ -192,6 +197,7 @@ DECLARE
     _apart   boolean := false;
     _busy    boolean := false;
     _moved   integer := 0;
+    _row     poolkeeper.answer;
 BEGIN
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_read_committed();
@@ -207,7 +213,11 @@ BEGIN
     IF _want > 0 AND NOT _s.draining THEN
         _queues := ARRAY(
             SELECT q.id FROM poolkeeper.queue AS q
-            WHERE q.id = ANY (_served) AND q.concurrency_max IS NULL
+            WHERE q.id = ANY (_served) AND q.concurrency_max IS NULL AND NOT q.lanes_kept
+            UNION ALL
+            SELECT l.id FROM (SELECT q.id FROM poolkeeper.queue AS q  -- claimers side by side, a change of the policy apart
+                              WHERE q.id = ANY (_served) AND q.concurrency_max IS NULL AND q.lanes_kept
+                              ORDER BY q.id FOR SHARE SKIP LOCKED) AS l
             UNION ALL
             SELECT l.id FROM (SELECT q.id FROM poolkeeper.queue AS q
                               WHERE q.id = ANY (_served) AND q.concurrency_max IS NOT NULL
@@ -268,9 +278,17 @@ BEGIN
         FOR _i IN 0 .. cardinality(_queues) - 1 LOOP
             EXIT WHEN _room <= 0;
             SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
-            RETURN QUERY SELECT * FROM poolkeeper.claim_queue(
-                _q, _s, _turn, _room, _slots, coalesce((_cursor ->> _q.id::text)::bigint, -9223372036854775808), _now);
-            GET DIAGNOSTICS _got = ROW_COUNT;
+            IF _q.lanes_kept THEN
+                _got := 0;
+                FOR _row IN SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, _cursor -> _q.id::text, _now) LOOP
+                    RETURN NEXT _row;
+                    _got := _got + 1;
+                    _busy := _busy OR coalesce((_row.extra ->> 'busy')::boolean, false);
+                END LOOP;
+            ELSE
+                RETURN QUERY SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, _cursor -> _q.id::text, _now);
+                GET DIAGNOSTICS _got = ROW_COUNT;
+            END IF;
             _room := _room - (_got - 1);  -- one row is the note of where its walk stopped
             _slots := greatest(0, _slots - (_got - 1));
         END LOOP;

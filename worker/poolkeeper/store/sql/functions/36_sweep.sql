@@ -15,6 +15,10 @@ BEGIN
     ), woke AS (
         INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, reason, state_version)
         SELECT g.task_id, g.queue_id, _now, 'woke', g.wait_reason, g.state_version + 1 FROM gone AS g
+    ), opened AS (
+        INSERT INTO poolkeeper.opening (queue_id, lane)
+        SELECT DISTINCT g.queue_id, g.lane FROM gone AS g
+        CROSS JOIN LATERAL (SELECT q.lanes_kept FROM poolkeeper.queue AS q WHERE q.id = g.queue_id OFFSET 0) AS q WHERE q.lanes_kept
     )
     INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
                                   spent, failures, expiries, hand_backs, snoozes, waits)
@@ -111,7 +115,7 @@ AS $$
 DECLARE
     _now timestamptz := poolkeeper.clock();
 BEGIN
-    RETURN poolkeeper.sweep_leases(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now);
+    RETURN poolkeeper.sweep_leases(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
 END $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.sweep(_most integer DEFAULT 1000) RETURNS integer

@@ -145,6 +145,9 @@ BEGIN
         INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, delivery, state_version)
         VALUES (_task_id, (_taken.letter).queue_id, (_taken.letter).priority, (_taken.letter).lane, (_taken.letter).type_key,
                 poolkeeper.clock(), (_taken.letter).delivery, _taken.state_version);
+        IF EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = (_taken.letter).queue_id AND q.lanes_kept) THEN
+            PERFORM poolkeeper.open_lanes(ARRAY[(_taken.letter).queue_id], ARRAY[(_taken.letter).lane]);
+        END IF;
         PERFORM poolkeeper.wake();
     END IF;
     RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;

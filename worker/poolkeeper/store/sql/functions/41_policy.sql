@@ -22,6 +22,7 @@ DECLARE
     _owner  text;
     _old    jsonb;
     _secs   jsonb := _spec;
+    _kept   boolean;
 BEGIN
     IF NOT poolkeeper.may_tend_queue(_caller, _namespace || '/' || _name) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login may not apply policies to that queue';
@@ -49,6 +50,7 @@ BEGIN
         RETURN;
     END IF;
     BEGIN
+        _kept := poolkeeper.set_tenant_rules(_q.id, _spec);
         UPDATE poolkeeper.queue AS q SET
             cluster = _cluster, namespace_uid = _namespace_uid, policy_version = q.policy_version + 1,
             paused = coalesce((_spec ->> 'paused')::boolean, false),
@@ -69,6 +71,8 @@ BEGIN
             priority_age = poolkeeper.seconds(_spec, 'priority_age_seconds', 300),
             max_payload_bytes = coalesce((_spec ->> 'max_payload_bytes')::integer, 65536),
             concurrency_max = (_spec ->> 'concurrency_max')::integer,
+            per_tenant_max = (_spec ->> 'per_tenant_max')::integer,
+            lanes_kept = _kept,
             checkpoint_max_bytes = coalesce((_spec ->> 'checkpoint_max_bytes')::integer, 65536),
             checkpoint_max_per_second = coalesce((_spec ->> 'checkpoint_max_per_second')::double precision, 10),
             retention_payload = poolkeeper.seconds(_spec, 'retention_payload_seconds', 604800),
@@ -88,6 +92,9 @@ BEGIN
     INSERT INTO poolkeeper.policy (queue_id, version, spec, applied_by, applied_at)
     VALUES (_q.id, _q.policy_version, _spec, _who, poolkeeper.clock());
     INSERT INTO poolkeeper.queue_count (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
+    IF _kept THEN
+        PERFORM poolkeeper.open_all_lanes(_q.id);
+    END IF;
     PERFORM poolkeeper.wake();  -- a pause ended, a limit raised
     RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, true, _cluster || '/' || _namespace_uid;
 END $$;

@@ -146,6 +146,9 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM poolkeeper.retention_note AS n WHERE n.queue_id = _q.id;  -- of tasks that went while they were being looked at
+    DELETE FROM poolkeeper.opening AS o WHERE o.queue_id = _q.id;
+    DELETE FROM poolkeeper.lane AS l WHERE l.queue_id = _q.id;
+    DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id;
     DELETE FROM poolkeeper.policy AS p WHERE p.queue_id = _q.id;
     DELETE FROM poolkeeper.queue_count AS c WHERE c.queue_id = _q.id;
     DELETE FROM poolkeeper.queue AS q WHERE q.id = _q.id;

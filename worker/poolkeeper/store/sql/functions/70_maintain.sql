@@ -55,6 +55,7 @@ BEGIN
     drains := _due.drains;
     more := more OR keys = _most OR sessions = _most OR _due.more;
     PERFORM poolkeeper.forget_strays(_most);
+    PERFORM poolkeeper.forget_lanes(_most);
 
     -- last, since these locks keep everybody out until the commit
     FOREACH _table IN ARRAY ARRAY['delivery', 'event'] LOOP

@@ -9,7 +9,8 @@
 --
 -- LOCK ORDER, for every function: installation -> leader -> queue -> pool -> provider -> lane -> ordering key -> task,
 -- ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone.
--- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED.
+-- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED. A turn locks lanes when
+-- it claims, after the leases of its settles: with SKIP LOCKED, so that it waits for none.
 
 CREATE TABLE poolkeeper.instance (
     singleton      boolean PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -64,6 +65,8 @@ CREATE TABLE poolkeeper.queue (
     priority_age              interval NOT NULL,
     max_payload_bytes         integer NOT NULL,
     concurrency_max           integer CHECK (concurrency_max >= 0),
+    per_tenant_max            integer CHECK (per_tenant_max >= 0),
+    lanes_kept                boolean NOT NULL DEFAULT false,  -- tenants are bounded: open lanes are listed (29_lanes.sql)
     checkpoint_max_bytes      integer NOT NULL,
     checkpoint_max_per_second double precision NOT NULL,
     retention_payload         interval NOT NULL DEFAULT '168 hours',  -- from the end of a task (Q52)
@@ -185,6 +188,29 @@ CREATE TABLE poolkeeper.ready (
 CREATE UNIQUE INDEX ready_claim ON poolkeeper.ready (queue_id, lane, type_key, priority, seq);  -- claim order
 CREATE INDEX ready_expires ON poolkeeper.ready (expires_at) WHERE expires_at IS NOT NULL;
 
+CREATE TABLE poolkeeper.tenant_rule (  -- what a queue's policy says of single tenants
+    queue_id    integer NOT NULL REFERENCES poolkeeper.queue,
+    tenant      text NOT NULL,
+    lane        bigint NOT NULL,
+    max_running integer CHECK (max_running >= 0),
+    PRIMARY KEY (queue_id, tenant)
+);
+CREATE INDEX tenant_rule_lane ON poolkeeper.tenant_rule (queue_id, lane);
+
+CREATE TABLE poolkeeper.lane (          -- limiter of a lane; made by claimers, only where tenants are bounded
+    queue_id integer NOT NULL,
+    lane     bigint NOT NULL,
+    PRIMARY KEY (queue_id, lane)
+);
+
+CREATE SEQUENCE poolkeeper.opening_no;
+CREATE TABLE poolkeeper.opening (       -- a reason to look at a lane, only where tenants are bounded (29_lanes.sql)
+    queue_id integer NOT NULL,
+    lane     bigint NOT NULL,
+    no       bigint NOT NULL DEFAULT nextval('poolkeeper.opening_no'),
+    PRIMARY KEY (queue_id, lane, no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
 CREATE TABLE poolkeeper.suspect (
     LIKE poolkeeper.ready INCLUDING DEFAULTS,
     misses        smallint NOT NULL        -- runs beside others that proved nothing: each divides their number by four (Q27)
@@ -215,6 +241,7 @@ CREATE TABLE poolkeeper.lease (
     misses        smallint NOT NULL DEFAULT 0,     -- of a suspect; the same for all of a session
     alone         boolean NOT NULL DEFAULT false,  -- a suspect with nothing beside it
     checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
+    counted       boolean NOT NULL DEFAULT false,  -- its end opens its lane
     cancel_by     text,
     cancel_why    text
 ) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
@@ -222,7 +249,7 @@ CREATE TABLE poolkeeper.lease (
 ALTER TABLE poolkeeper.lease ADD PRIMARY KEY (task_id);   -- one owner (P2)
 CREATE INDEX lease_session ON poolkeeper.lease (session_id);
 CREATE INDEX lease_suspect ON poolkeeper.lease (session_id) WHERE suspect;  -- whether a session runs suspects
-CREATE INDEX lease_queue ON poolkeeper.lease (queue_id);  -- counting against concurrency.max
+CREATE INDEX lease_queue ON poolkeeper.lease (queue_id, lane);  -- counting against concurrency.max and a tenant's
 CREATE INDEX lease_pool ON poolkeeper.lease (pool_id);    -- counting against maxRunning
 
 CREATE TABLE poolkeeper.dead (
