@@ -243,6 +243,37 @@ def test_retention(scene: Scene, field: str, counted: str, length: str, gone: in
     assert sum(getattr(page, counted) for page in pages) == gone
 
 
+def refused_of_five(scene: Scene, tenant: str) -> list[str]:
+    """The codes of the refusals when five tasks of a tenant are submitted."""
+    codes = (scene.verdict(tenant=tenant).code for _ in range(5))
+    return [code for code in codes if code is not None]
+
+
+@pytest.mark.parametrize("bound", [2, 4])
+def test_admission_max_waiting(scene: Scene, bound: int) -> None:
+    """Q7: of all tenants together."""
+    policy(scene, {"admission": {"maxWaiting": bound}})
+    assert refused_of_five(scene, "a") == ["queue_limit"] * (5 - bound)
+    assert refused_of_five(scene, "b") == ["queue_limit"] * 5
+
+
+@pytest.mark.parametrize("bound", [2, 4])
+def test_admission_max_waiting_per_tenant(scene: Scene, bound: int) -> None:
+    """Q7: of each tenant."""
+    policy(scene, {"admission": {"maxWaitingPerTenant": bound}})
+    for tenant in "ab":
+        assert refused_of_five(scene, tenant) == ["tenant_queue_limit"] * (5 - bound)
+
+
+@pytest.mark.parametrize("bound", [2, 4])
+def test_concurrency_tenants_max_waiting(scene: Scene, bound: int) -> None:
+    """Q7: of the one that is named."""
+    tenants = [{"name": "acme", "maxWaiting": bound}, {"name": "other"}]
+    policy(scene, {"admission": {"maxWaitingPerTenant": 1}, "concurrency": {"tenants": tenants}})
+    assert refused_of_five(scene, "acme") == ["tenant_queue_limit"] * (5 - bound)
+    assert refused_of_five(scene, "other") == ["tenant_queue_limit"] * 4
+
+
 @pytest.mark.parametrize(("paused", "code", "count"), [(True, "queue_paused", 0), (False, None, 2)])
 def test_paused(scene: Scene, paused: bool, code: str | None, count: int) -> None:
     """Q7, Q12: a paused queue takes nothing and gives nothing."""

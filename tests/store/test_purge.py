@@ -30,7 +30,7 @@ def rows(scene: Scene, queue_id: int) -> dict[str, int]:
     """What there is of a queue, in every table that has something of queues or their tasks."""
     found = {
         table: scene.value(f"SELECT count(*) FROM poolkeeper.{table} WHERE queue_id = %s", queue_id)
-        for table in (*HOLD, "policy", "queue_count")
+        for table in (*HOLD, "policy", "queue_count", "backlog", "backlog_lane")
         if table != "checkpoint"
     }
     found["checkpoint"] = scene.value(

@@ -22,6 +22,8 @@ DEFAULTS: dict[str, object] = {
     "priority_default": 4,
     "priority_age_seconds": 300.0,
     "max_payload_bytes": 65536,
+    "max_waiting": None,
+    "max_waiting_per_tenant": None,
     "concurrency_max": None,
     "per_tenant_max": None,
     "tenants": [],
@@ -62,7 +64,14 @@ def test_an_empty_policy_has_the_documented_defaults():
         ({"priority": {"default": 5}}, "priority_default", 5),
         ({"priority": {"ageEvery": "1m"}}, "priority_age_seconds", 60.0),
         ({"admission": {"maxPayloadSize": "1Ki"}}, "max_payload_bytes", 1024),
+        ({"admission": {"maxWaiting": 7}}, "max_waiting", 7),
+        ({"admission": {"maxWaitingPerTenant": 7}}, "max_waiting_per_tenant", 7),
         ({"concurrency": {"max": 200}}, "concurrency_max", 200),
+        (
+            {"concurrency": {"tenants": [{"name": "acme", "maxWaiting": 7}]}},
+            "tenants",
+            [{"name": "acme", "max_running": None, "max_waiting": 7}],
+        ),
         ({"checkpoint": {"maxSize": "2Ki"}}, "checkpoint_max_bytes", 2048),
         ({"checkpoint": {"maxPerSecond": 1}}, "checkpoint_max_per_second", 1),
         ({"retention": {"payload": "1h"}}, "retention_payload_seconds", 3600.0),
@@ -82,6 +91,11 @@ def test_an_empty_policy_has_the_documented_defaults():
 )
 def test_each_field_changes_its_own_key_and_no_other(spec, key, value):
     assert QueuePolicy.model_validate(spec).to_store() == DEFAULTS | {key: value}
+
+
+def test_a_tenant_has_one_row_of_limits():
+    with pytest.raises(PolicyError, match=r'names "acme" twice'):
+        read_policy({"concurrency": {"tenants": [{"name": "acme"}, {"name": "b"}, {"name": "acme"}]}}, what="queue q")
 
 
 @pytest.mark.parametrize("name", ["payload", "result", "checkpoint", "events", "deadLetters"])

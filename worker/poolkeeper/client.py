@@ -207,6 +207,8 @@ REMEDIES = {
     Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue, which must be Ready, or by poolkeeper queue apply; "
     "poolkeeper queue list has those that are there",
     Code.QUEUE_PAUSED: "resume it, or submit again later",
+    Code.QUEUE_LIMIT: "submit again later, or raise admission.maxWaiting",
+    Code.TENANT_QUEUE_LIMIT: "submit again later, or raise what the queue's policy lets the tenant have waiting",
     Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
     Code.PAYLOAD_INVALID: "nest less deeply and send large numbers as text",
     Code.TYPE_INVALID: "a type is words of a-z, 0-9 and _ joined by dots, at most 100 characters",
@@ -228,6 +230,7 @@ _NAMED = {
     Code.UNKNOWN_TYPE: "type",
     Code.TENANT_INVALID: "tenant",
     Code.ROLE_NOT_ALLOWED: "tenant",
+    Code.TENANT_QUEUE_LIMIT: "tenant",
     Code.KEY_INVALID: "key",
     Code.KEY_CONFLICT: "key",
     Code.KEY_IN_FLIGHT: "key",

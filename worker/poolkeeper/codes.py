@@ -10,6 +10,8 @@ class Code(StrEnum):
     """Why something was refused or impossible (contract 2)."""
 
     QUEUE_PAUSED = "queue_paused"
+    QUEUE_LIMIT = "queue_limit"
+    TENANT_QUEUE_LIMIT = "tenant_queue_limit"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     PAYLOAD_INVALID = "payload_invalid"
     TYPE_INVALID = "type_invalid"

@@ -77,6 +77,8 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
     **dict.fromkeys(
         (
             Code.QUEUE_PAUSED,
+            Code.QUEUE_LIMIT,
+            Code.TENANT_QUEUE_LIMIT,
             Code.PAYLOAD_TOO_LARGE,
             Code.PAYLOAD_INVALID,
             Code.TYPE_INVALID,

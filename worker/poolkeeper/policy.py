@@ -112,6 +112,19 @@ class Admission(PolicyModel):
     max_payload_size: Annotated[Size, Between("1", "8Mi")] = Field(
         parse_size("64Ki"), description="Largest payload; a larger one is refused with payload_too_large."
     )
+    max_waiting: int | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Most tasks that wait (ready, scheduled or waiting); beyond it submit refuses with queue_limit. Above 1000 it is "
+        "read from a count of the last second, and passed by about what is submitted in that time. Absent: no such bound.",
+    )
+    max_waiting_per_tenant: int | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="The same for each tenant; beyond it submit refuses with tenant_queue_limit. Absent: no such bound.",
+    )
 
 
 class TenantLimits(PolicyModel):
@@ -123,6 +136,12 @@ class TenantLimits(PolicyModel):
         ge=1,
         le=1_000_000,
         description="Most of its tasks that run at once, exact at the claim. Absent: perTenant.",
+    )
+    max_waiting: int | None = Field(
+        None,
+        ge=1,
+        le=10_000_000,
+        description="Most of its tasks that wait. Absent: admission.maxWaitingPerTenant.",
     )
 
 
@@ -306,9 +325,13 @@ class QueuePolicy(PolicyModel):
             "priority_default": self.priority.default,
             "priority_age_seconds": self.priority.age_every.total_seconds(),
             "max_payload_bytes": self.admission.max_payload_size,
+            "max_waiting": self.admission.max_waiting,
+            "max_waiting_per_tenant": self.admission.max_waiting_per_tenant,
             "concurrency_max": self.concurrency.max,
             "per_tenant_max": self.concurrency.per_tenant,
-            "tenants": [{"name": t.name, "max_running": t.max} for t in self.concurrency.tenants],
+            "tenants": [
+                {"name": t.name, "max_running": t.max, "max_waiting": t.max_waiting} for t in self.concurrency.tenants
+            ],
             "checkpoint_max_bytes": self.checkpoint.max_size,
             "checkpoint_max_per_second": self.checkpoint.max_per_second,
             **{

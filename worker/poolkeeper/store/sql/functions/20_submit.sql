@@ -197,6 +197,7 @@ DECLARE
     _q      poolkeeper.queue;
     _now    timestamptz := poolkeeper.clock();
     _rows   poolkeeper.candidate[];
+    _full   poolkeeper.overrun[];
     _ready  bigint;
 BEGIN
     IF jsonb_typeof(_tasks) IS DISTINCT FROM 'array' THEN
@@ -218,6 +219,13 @@ BEGIN
     EXCEPTION WHEN data_exception THEN  -- one of them at least: each for itself, so that the others stand
         _rows := poolkeeper.candidates_one_by_one(_tasks, _q, _caller, _now);
     END;
+
+    IF poolkeeper.bounds_waiting(_q) THEN
+        _full := poolkeeper.overruns(_q, _rows, _now);
+        FOR _i IN 1 .. cardinality(_full) LOOP
+            _rows[(_full[_i]).ordinal].code := (_full[_i]).code;
+        END LOOP;
+    END IF;
 
     IF EXISTS (SELECT FROM unnest(_rows) AS r WHERE r.key IS NOT NULL) THEN
         _rows := poolkeeper.take_keys(_q.id, _rows, _now);
@@ -252,13 +260,14 @@ BEGIN
 
     RETURN QUERY
         SELECT r.ordinal, CASE WHEN r.code IS NULL THEN coalesce(r.existing, r.id) END, r.code, r.code IS NULL AND r.existing IS NULL,
-               CASE WHEN r.code IN ('queue_paused', 'key_in_flight') THEN interval '5 seconds' END,
-               CASE r.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint END,
-               CASE r.code WHEN 'payload_too_large' THEN octet_length(r.payload::text)::bigint END,
+               CASE WHEN r.code IN ('queue_paused', 'key_in_flight', 'queue_limit', 'tenant_queue_limit') THEN interval '5 seconds' END,
+               CASE r.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint WHEN f.code THEN f.bound END,
+               CASE r.code WHEN 'payload_too_large' THEN octet_length(r.payload::text)::bigint WHEN f.code THEN f.waiting END,
                CASE WHEN r.code IS NOT NULL THEN NULL WHEN r.existing IS NOT NULL THEN coalesce(e.state, g.last_state)
                     WHEN r.run_at > _now THEN 'scheduled' ELSE 'ready' END,
                e.result
         FROM unnest(_rows) AS r
+        LEFT JOIN unnest(_full) AS f ON f.ordinal = r.ordinal
         LEFT JOIN LATERAL (SELECT p.state, p.result FROM poolkeeper.present_state(r.existing) AS p WHERE r.existing IS NOT NULL) AS e ON true
         LEFT JOIN LATERAL (  -- the first task has gone by its age: the key still knows how it ended
             SELECT k.last_state FROM poolkeeper.task_key AS k

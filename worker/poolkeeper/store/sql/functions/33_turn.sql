@@ -259,6 +259,7 @@ BEGIN
     -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
     IF _sweep THEN
         _moved := poolkeeper.sweep_page(100);
+        PERFORM poolkeeper.fold_backlog(_s.queue_ids);
         _now := poolkeeper.clock();
     ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= _now) THEN
         PERFORM poolkeeper.sweep_due(100, _now);

@@ -127,6 +127,7 @@ AS $$
 BEGIN
     PERFORM poolkeeper.caller();
     PERFORM poolkeeper.demand_durable();
+    PERFORM poolkeeper.fold_backlog(NULL);
     RETURN poolkeeper.sweep_page(least(greatest(_most, 1), 10000));
 END $$;
 

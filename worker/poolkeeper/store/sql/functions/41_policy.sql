@@ -70,6 +70,11 @@ BEGIN
             priority_default = coalesce((_spec ->> 'priority_default')::smallint, 4::smallint),
             priority_age = poolkeeper.seconds(_spec, 'priority_age_seconds', 300),
             max_payload_bytes = coalesce((_spec ->> 'max_payload_bytes')::integer, 65536),
+            max_waiting = (_spec ->> 'max_waiting')::bigint,
+            max_waiting_per_tenant = (_spec ->> 'max_waiting_per_tenant')::bigint,
+            tenant_max_waiting = coalesce((
+                SELECT jsonb_object_agg(poolkeeper.lane_key(_q.id, t ->> 'name'), t -> 'max_waiting')
+                FROM jsonb_array_elements(coalesce(nullif(_spec -> 'tenants', 'null'), '[]')) AS t WHERE (t ->> 'max_waiting') IS NOT NULL), '{}'),
             concurrency_max = (_spec ->> 'concurrency_max')::integer,
             per_tenant_max = (_spec ->> 'per_tenant_max')::integer,
             lanes_kept = _kept,
@@ -94,6 +99,10 @@ BEGIN
     INSERT INTO poolkeeper.queue_count (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
     IF _kept THEN
         PERFORM poolkeeper.open_all_lanes(_q.id);
+    END IF;
+    IF poolkeeper.bounds_waiting(_q) THEN  -- what was counted for other limits counts no more
+        INSERT INTO poolkeeper.backlog AS b (queue_id, waiting, counted_at, took) VALUES (_q.id, 0, '-infinity', '0')
+        ON CONFLICT (queue_id) DO UPDATE SET counted_at = EXCLUDED.counted_at, took = EXCLUDED.took;
     END IF;
     PERFORM poolkeeper.wake();  -- a pause ended, a limit raised
     RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, true, _cluster || '/' || _namespace_uid;

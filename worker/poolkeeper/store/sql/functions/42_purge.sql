@@ -151,6 +151,8 @@ BEGIN
     DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id;
     DELETE FROM poolkeeper.policy AS p WHERE p.queue_id = _q.id;
     DELETE FROM poolkeeper.queue_count AS c WHERE c.queue_id = _q.id;
+    DELETE FROM poolkeeper.backlog_lane AS b WHERE b.queue_id = _q.id;
+    DELETE FROM poolkeeper.backlog AS b WHERE b.queue_id = _q.id;
     DELETE FROM poolkeeper.queue AS q WHERE q.id = _q.id;
     RETURN QUERY SELECT NULL::text, 0::bigint, NULL::jsonb;
 END $$;

@@ -64,6 +64,9 @@ CREATE TABLE poolkeeper.queue (
     priority_default          smallint NOT NULL,
     priority_age              interval NOT NULL,
     max_payload_bytes         integer NOT NULL,
+    max_waiting               bigint CHECK (max_waiting >= 0),
+    max_waiting_per_tenant    bigint CHECK (max_waiting_per_tenant >= 0),
+    tenant_max_waiting        jsonb NOT NULL DEFAULT '{}',     -- lane -> the same, of tenants with a bound of their own
     concurrency_max           integer CHECK (concurrency_max >= 0),
     per_tenant_max            integer CHECK (per_tenant_max >= 0),
     lanes_kept                boolean NOT NULL DEFAULT false,  -- tenants are bounded: open lanes are listed (29_lanes.sql)
@@ -101,6 +104,20 @@ CREATE TABLE poolkeeper.queue_count (  -- apart from queue: a counter must not t
     lease_expiries bigint NOT NULL DEFAULT 0,
     dead_batch     integer NOT NULL DEFAULT 0  -- the last number given to a batch of dead letters
 );
+
+CREATE TABLE poolkeeper.backlog (       -- what waits, as last counted where the policy bounds it (21_admission.sql)
+    queue_id   integer PRIMARY KEY REFERENCES poolkeeper.queue,
+    waiting    bigint NOT NULL,         -- no further than max_waiting
+    counted_at timestamptz NOT NULL,
+    took       interval NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE poolkeeper.backlog_lane (  -- the same of lanes that have at least half of what they may
+    queue_id integer NOT NULL,
+    lane     bigint NOT NULL,
+    waiting  bigint NOT NULL,
+    PRIMARY KEY (queue_id, lane)
+) WITH (fillfactor = 50);
 
 CREATE TABLE poolkeeper.policy (  -- every version ever applied (O1)
     queue_id   integer NOT NULL REFERENCES poolkeeper.queue,
