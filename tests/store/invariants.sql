@@ -83,7 +83,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS deliveries, count(*) FILTER (WHERE d.outcome IN ('failed', 'dead')) AS failures,
            count(*) FILTER (WHERE d.outcome = 'expired') AS expiries,
            count(*) FILTER (WHERE d.outcome = 'expired' AND d.reason = 'beside_others') AS unproven,
-           count(*) FILTER (WHERE d.outcome IN ('handed_back', 'returned')) AS hand_backs,
+           count(*) FILTER (WHERE d.outcome IN ('handed_back', 'returned') OR d.reason = 'outage') AS hand_backs,
            count(*) FILTER (WHERE d.outcome = 'snoozed') AS snoozes
     FROM poolkeeper.delivery AS d
     WHERE d.retention = 0 AND d.task_id = h.task_id

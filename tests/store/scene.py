@@ -18,7 +18,7 @@ from fixtures.postgres import Database
 from poolkeeper.store import Call, Claimed, Session, Settle, SettleVerdict, TurnAnswer, Verdict, calls, connect, run
 
 T = TypeVar("T")
-_KEPT = ("instance", "code", "reason", "migration", "functions", "clock_offset")
+_KEPT = ("instance", "code", "reason", "migration", "functions", "clock_offset", "contact")
 _GROWING = """
     SELECT format('TRUNCATE %%s RESTART IDENTITY', string_agg(c.oid::regclass::text, ', ')) FROM pg_class AS c
     WHERE c.relnamespace = 'poolkeeper'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> ALL (%s)
@@ -48,6 +48,9 @@ class Scene:
     def clear(self) -> None:
         """Take away what an earlier test left, apart from what the installation itself consists of."""
         self.owner.execute(self.value(_GROWING, list(_KEPT)))
+        self.owner.execute(
+            "UPDATE poolkeeper.contact SET seen_at = poolkeeper.clock(), gap_from = NULL, gap_to = NULL, whole = false, proven = false"
+        )
         for kind in set(self.database._logins) & set(KINDS):
             self.allow(self.database.login(kind))
 
@@ -133,7 +136,12 @@ class Scene:
         return Worker(conn, run(conn, call))
 
     def advance(self, seconds: float) -> None:
-        """Move the database's time."""
+        """Time passes, and the store can be reached all the while, as by an operator that sweeps (Q23)."""
+        self.jump(seconds)
+        self.owner.execute("UPDATE poolkeeper.contact SET seen_at = poolkeeper.clock()")
+
+    def jump(self, seconds: float) -> None:
+        """The database's clock is moved, or nobody can reach it for so long."""
         self.owner.execute("UPDATE poolkeeper.clock_offset SET by = by + make_interval(secs => %s)", [seconds])
 
     def sweep(self) -> int:

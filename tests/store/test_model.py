@@ -31,6 +31,7 @@ _CLEAN = """
     TRUNCATE poolkeeper.task, poolkeeper.ready, poolkeeper.later, poolkeeper.suspect, poolkeeper.lease, poolkeeper.dead,
         poolkeeper.delivery, poolkeeper.event, poolkeeper.session, poolkeeper.drain_report, poolkeeper.decision, poolkeeper.pool;
     UPDATE poolkeeper.clock_offset SET by = '0';
+    UPDATE poolkeeper.contact SET seen_at = poolkeeper.clock(), gap_from = NULL, gap_to = NULL, whole = false, proven = false;
     UPDATE poolkeeper.queue_count SET lease_expiries = 0;
 """
 _STATE = """

@@ -301,6 +301,7 @@ class Bustle:
             run(conn, verb(rng.choice(self.accepted), who="ann", why="x"))
             run(conn, calls.sweep(20))
             clock.execute("UPDATE poolkeeper.clock_offset SET by = by + '5 min'")
+            clock.execute("UPDATE poolkeeper.contact SET seen_at = poolkeeper.clock()")
 
     def keep_up(self) -> None:
         conn = self.scene.connect("operator")

@@ -65,6 +65,7 @@ class Reason(StrEnum):
     HANDLER_ERROR = "handler_error"
     PROCESS_DIED = "process_died"
     LEASE_EXPIRED = "lease_expired"
+    OUTAGE = "outage"
     BESIDE_OTHERS = "beside_others"
     ANSWER_LOST = "answer_lost"
     DRAIN = "drain"

@@ -19,7 +19,7 @@ from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.shares import Shares
 
-SWEEP_EVERY = 12  # ticks, while workers sweep in their turns anyway
+SWEEP_EVERY = 12  # ticks, while there is nothing to do
 UPKEEP_EVERY = 60.0  # seconds
 PAGES = 5  # of the upkeep between two readings, while there is more to do
 
@@ -34,6 +34,7 @@ class Ticks:
         self._shares = shares
         self._count: dict[tuple[str, str], int] = {}
         self._upkeep_at: dict[tuple[str, str], float] = {}
+        self._swept_at: dict[tuple[str, str], float] = {}
         self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
         self._resting: dict[str, object] = {}  # what a pool at rest looked like when it was last looked at
         self._blind: dict[tuple[str, str], str | None] = {}
@@ -143,13 +144,15 @@ class Ticks:
         return False
 
     async def _housekeeping(self, link: Link) -> None:
-        """Sweep when no worker does, rarely otherwise; and each minute what is old goes."""
+        """Sweep while there is work: without workers nobody else proves that the store can be reached (Q23); each minute what is old goes."""
         assert link.reading is not None  # noqa: S101 - a reading that succeeded
         count = self._count[link.key] = self._count.get(link.key, -1) + 1
         stats = link.reading.stats
         work = any(q.ready or q.scheduled or q.leased or q.running or q.waiting for q in stats.queues)
-        if count % SWEEP_EVERY == 0 or (work and not any(pool.sessions for pool in stats.pools)):
-            await link.call(calls.sweep())
+        if work or count % SWEEP_EVERY == 0:
+            began, before = time.monotonic(), self._swept_at.pop(link.key, None)  # gone, where it fails
+            await link.call(calls.sweep(since=None if before is None else began - before))
+            self._swept_at[link.key] = began
         if time.monotonic() >= self._upkeep_at.get(link.key, 0.0):
             await self._upkeep(link)
 

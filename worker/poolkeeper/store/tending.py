@@ -135,9 +135,12 @@ def resign(term: UUID) -> Call[bool]:
     return Call("resign", {"term": term}, value)
 
 
-def sweep(most: int = 1000) -> Call[int]:
-    """Return what time has moved: expired leases, due tasks, aged ones (Q22); answers how many."""
-    return Call("sweep", {"most": most}, value)
+def sweep(most: int = 1000, since: float | None = None) -> Call[int]:
+    """Return what time has moved: expired leases, due tasks, aged ones (Q22); answers how many.
+
+    ``since``: seconds since the caller's last sweep by a monotonic clock, None where one failed since (Q23).
+    """
+    return Call("sweep", {"most": most, "since": since}, value)
 
 
 def maintain(most: int = 1000) -> Call[Upkeep]:

@@ -55,6 +55,7 @@ def turn(
     isolated: bool = False,
     slots: int | None = None,
     starts: Sequence[Claimed] = (),
+    since: float | None = None,
 ) -> Call[TurnAnswer]:
     """One round trip: settle these, claim up to ``want`` more (contract 20, Q10).
 
@@ -62,7 +63,8 @@ def turn(
     never did are returned unstarted. The first ``slots`` of what is claimed start at once (None: all of it), the rest
     is leased ahead and starts when a later turn names it in ``starts`` (Q16); what may not start comes back in
     ``refused``. ``isolated``: this process runs nothing but suspects and takes ``want`` more, in processes of their
-    own; a process that runs none and takes one only runs it alone (Q27).
+    own; a process that runs none and takes one only runs it alone (Q27). ``since``: seconds since the last turn that swept,
+    by a monotonic clock, None where one failed since (Q23).
     """
 
     def read(rows: list[Row]) -> TurnAnswer:
@@ -95,6 +97,7 @@ def turn(
         "cursor": Json(session.cursor),
         "slots": slots,
         "starts": Json([{"t": str(c.task_id), "k": c.token} for c in starts]),
+        "since": since,
     }
     return Call("turn", params, read)
 

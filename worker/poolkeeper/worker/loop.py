@@ -218,11 +218,12 @@ class Turns:
             hints=self._hints,
             began=time.monotonic(),
         )
-        sweep = turn.began - self._swept_at >= SWEEP_EVERY
+        since = turn.began - self._swept_at if self._swept_at else None
+        sweep = since is None or since >= SWEEP_EVERY
         self.number += 1
         call = calls.turn(
             self.session, self.number, self.received, turn.settles, asked.want,
-            sweep=sweep, isolated=turn.isolated, slots=asked.slots, starts=turn.starts,
+            sweep=sweep, isolated=turn.isolated, slots=asked.slots, starts=turn.starts, since=since,
         )  # fmt: skip
         try:
             answer = await self._link.call(call, within=self._patience())
@@ -268,6 +269,7 @@ class Turns:
 
     def _failed(self, error: Exception, settles: list[Settle]) -> None:
         self._outage.failed(error)
+        self._swept_at = 0.0  # what comes next cannot say that the store could be reached meanwhile (Q23)
         self._retry_at = time.monotonic() + pause(self._outage.failures, self._rng)
         if not settles or not _is_about_data(error):
             return

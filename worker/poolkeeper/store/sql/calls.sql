@@ -7,7 +7,7 @@ SELECT * FROM poolkeeper.submit_many(%(queue)s, %(tasks)s::jsonb, %(notify)s)
 SELECT * FROM poolkeeper.register_session(%(pool)s, %(queues)s::text[], %(types)s::text[], %(concurrency)s, %(info)s::jsonb)
 
 -- name: turn
-SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb, %(slots)s, %(starts)s::jsonb)
+SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb, %(slots)s, %(starts)s::jsonb, %(since)s)
 
 -- name: renew
 SELECT * FROM poolkeeper.renew(%(session)s, %(secret)s, %(received)s, %(held)s::uuid[], %(stats)s::jsonb, %(complete)s)
@@ -58,7 +58,7 @@ SELECT * FROM poolkeeper.purge(%(cluster)s, %(namespace_uid)s, %(namespace)s, %(
 SELECT * FROM poolkeeper.pause_queue(%(queue)s, %(paused)s, %(who)s)
 
 -- name: sweep
-SELECT poolkeeper.sweep(%(most)s) AS value
+SELECT poolkeeper.sweep(%(most)s, %(since)s) AS value
 
 -- name: maintain
 SELECT * FROM poolkeeper.maintain(%(most)s)

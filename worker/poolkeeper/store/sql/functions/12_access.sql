@@ -60,11 +60,11 @@ BEGIN
     END IF;
 END $$;
 
--- Until when a lease lasts: its session's last renewal plus the queue's visibility timeout, or what extend said. While
--- the server was down nobody could renew, so a restart counts as a renewal (a part of Q23).
+-- Until when a lease lasts: its session's last renewal plus the queue's visibility timeout, or what extend said. The end
+-- of a gap in which nobody could renew counts as a renewal (38_contact).
 CREATE OR REPLACE FUNCTION poolkeeper.lease_until(_renewed_at timestamptz, _timeout interval, _extended_until timestamptz) RETURNS timestamptz
-LANGUAGE sql STABLE
-AS $$ SELECT greatest(greatest(_renewed_at, pg_postmaster_start_time()) + _timeout, _extended_until) $$;
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT greatest(_renewed_at + _timeout, _extended_until) $$;
 
 -- The session that calls: its secret must fit, and it must have been registered by the same login.
 CREATE OR REPLACE FUNCTION poolkeeper.session_of(_session uuid, _secret text) RETURNS poolkeeper.session

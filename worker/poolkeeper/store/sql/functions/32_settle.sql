@@ -75,7 +75,7 @@ BEGIN
         SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, f.reason AS dead_reason, f.give_back,
                CASE WHEN f.state = 'scheduled' AND e.reason = 'process_died' THEN 'ready' ELSE f.state END AS state,
                q.backoff_initial, q.backoff_max, q.backoff_factor, s.info ->> 'build' AS build,
-               (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL) OR e.reason = 'process_died' AS blamed
+               (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL AND e.reason IS DISTINCT FROM 'outage') OR e.reason = 'process_died' AS blamed
         FROM gone AS g
         LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = (g.l).task_id AND e.token_hash = (g.l).token_hash
         CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.queue AS k WHERE k.id = (g.l).queue_id OFFSET 0) AS q
@@ -85,11 +85,12 @@ BEGIN
         CROSS JOIN LATERAL (SELECT greatest(t.run_at, CASE WHEN e.outcome = 'failed' AND q.backoff_max_elapsed IS NOT NULL THEN (
                                 SELECT max(v.at) FROM poolkeeper.event AS v
                                 WHERE v.retention = 0 AND v.task_id = (g.l).task_id AND v.kind = 'requeued') END) AS since OFFSET 0) AS b
-        CROSS JOIN LATERAL poolkeeper.what_follows(e.outcome, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), b.since, _now) AS f
+        CROSS JOIN LATERAL poolkeeper.what_follows(
+            CASE WHEN e.reason = 'outage' THEN 'returned' ELSE e.outcome END, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), b.since, _now) AS f
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, reason, error_class, error, build, suspect, token_hash, state_version, result)
-        SELECT d.task_id, d.delivery, d.queue_id, d.pool_id, d.session_id, d.ready_at, d.claimed_at, d.started_at, _now,
+        SELECT d.task_id, d.delivery, d.queue_id, d.pool_id, d.session_id, d.ready_at, d.claimed_at, d.started_at, greatest(_now, d.claimed_at, d.started_at),
                CASE WHEN d.state = 'canceled' THEN 'canceled' ELSE d.outcome END, d.state,
                CASE WHEN d.state = 'canceled' THEN 'canceled_by' ELSE d.reason END,
                d.error_class, d.error, d.build, d.suspect, d.token_hash, d.state_version + 1, d.result
@@ -99,7 +100,7 @@ BEGIN
                                      spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason, error_class, error, build)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome IN ('failed', 'dead'))::integer, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes + (d.outcome = 'snoozed')::integer, d.waits,
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes + (d.outcome = 'snoozed')::integer, d.waits,
                _now, d.dead_reason, coalesce(d.error_class, d.reason), d.error, d.build
         FROM ended AS d WHERE d.state = 'dead'
     ), to_later AS (
@@ -118,7 +119,8 @@ BEGIN
         INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
-               d.spent - d.give_back::integer, d.failures, d.expiries, d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits
+               d.spent - d.give_back::integer, d.failures, d.expiries + (d.outcome = 'expired')::integer,
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes, d.waits
         FROM ended AS d WHERE d.state = 'ready' AND NOT d.blamed AND NOT d.suspect
     ), to_suspect AS (  -- after a death the next delivery runs apart (Q27), with fewer beside it after one that proved nothing;
                         -- what was alone stays alone (9 misses); a suspect that ends otherwise is one no more
@@ -126,7 +128,7 @@ BEGIN
                                         spent, failures, expiries, hand_backs, snoozes, waits, misses)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, _now, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome IN ('returned', 'handed_back'))::integer, d.snoozes, d.waits,
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes, d.waits,
                CASE WHEN d.alone THEN 9 WHEN d.reason = 'beside_others' THEN least(d.misses + 1, 9) ELSE d.misses END
         FROM ended AS d WHERE d.state = 'ready' AND (d.blamed OR d.suspect)
     ), counted AS (
@@ -183,7 +185,7 @@ BEGIN
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, build, suspect, token_hash, state_version, result)
-        SELECT g.task_id, g.delivery, g.queue_id, g.pool_id, g.session_id, g.ready_at, g.claimed_at, g.started_at, _now,
+        SELECT g.task_id, g.delivery, g.queue_id, g.pool_id, g.session_id, g.ready_at, g.claimed_at, g.started_at, greatest(_now, g.started_at),
                e.outcome, 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
         FROM gone AS g LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id AND e.token_hash = g.token_hash
     )

@@ -174,7 +174,7 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.turn(
     _session uuid, _secret text, _turn bigint, _received bigint, _settles jsonb, _want integer,
     _sweep boolean DEFAULT false, _isolated boolean DEFAULT false, _cursor jsonb DEFAULT '{}',
-    _slots integer DEFAULT NULL, _starts jsonb DEFAULT '[]'
+    _slots integer DEFAULT NULL, _starts jsonb DEFAULT '[]', _since double precision DEFAULT NULL
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -258,7 +258,7 @@ BEGIN
     END IF;
     -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
     IF _sweep THEN
-        _moved := poolkeeper.sweep_page(100);
+        _moved := poolkeeper.sweep_page(100, _since);
         PERFORM poolkeeper.fold_backlog(_s.queue_ids);
         _now := poolkeeper.clock();
     ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= _now) THEN

@@ -27,6 +27,7 @@ BEGIN
     IF _caller.tenants IS NOT NULL OR _caller.tenants_except IS NOT NULL THEN  -- a claim does not look at tenants yet (Q11)
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a worker''s row in poolkeeper.access cannot name tenants yet; name queues';
     END IF;
+    PERFORM poolkeeper.reached(_now);  -- who comes after a gap was not there before it (Q23)
     INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues) VALUES (_pool, _info ->> 'build', _types, _keys, _paths)
     ON CONFLICT (name) DO UPDATE SET (known_build, known_types, known_keys, known_queues)
                                    = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues)
@@ -89,8 +90,9 @@ DECLARE
     _s   poolkeeper.session := poolkeeper.session_of(_session, _secret);
     _now timestamptz := poolkeeper.clock();
 BEGIN
+    PERFORM poolkeeper.reached(_now);  -- before its own renewal hides the gap that it ends (Q23)
     UPDATE poolkeeper.session AS s
-    SET renewed_at = _now, ended_at = NULL,
+    SET renewed_at = _now, graces = 0, ended_at = NULL,
         finished = coalesce((_stats ->> 'finished')::bigint, s.finished),
         busy_seconds = coalesce((_stats ->> 'busy_seconds')::double precision, s.busy_seconds),
         idle_since = CASE WHEN cardinality(_held) > 0 THEN NULL ELSE coalesce(s.idle_since, _now) END

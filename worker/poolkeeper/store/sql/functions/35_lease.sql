@@ -8,6 +8,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     _until timestamptz;
+    _now   timestamptz;
 BEGIN
     SELECT l.* INTO lease FROM poolkeeper.lease AS l
     WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token) FOR NO KEY UPDATE;
@@ -16,9 +17,13 @@ BEGIN
         code := CASE code WHEN 'already_done' THEN 'stale_token' ELSE code END;
         RETURN;
     END IF;
-    SELECT poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, lease.extended_until) INTO _until
-    FROM poolkeeper.session AS s, poolkeeper.queue AS q WHERE s.id = lease.session_id AND q.id = lease.queue_id;
-    code := CASE WHEN lease.cancel_by IS NOT NULL THEN 'canceled' WHEN _until <= poolkeeper.clock() THEN 'lease_expired' END;
+    _now := poolkeeper.clock();
+    FOR _look IN 1 .. 2 LOOP  -- late: perhaps nobody could be in time (Q23)
+        SELECT poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, lease.extended_until) INTO _until
+        FROM poolkeeper.session AS s, poolkeeper.queue AS q WHERE s.id = lease.session_id AND q.id = lease.queue_id;
+        EXIT WHEN _until > _now OR poolkeeper.reached(_now);
+    END LOOP;
+    code := CASE WHEN lease.cancel_by IS NOT NULL THEN 'canceled' WHEN _until <= _now THEN 'lease_expired' END;
 END $$;
 
 -- Q30: newest by (delivery, sequence) wins; too large: refused, the previous one stays and the task lives. The answer
@@ -77,6 +82,7 @@ BEGIN
     SELECT * INTO _found FROM poolkeeper.lease_of(_task_id, _token);
     IF _found.code IS NULL THEN
         UPDATE poolkeeper.lease AS l SET extended_until = _until WHERE l.task_id = _task_id;
+        UPDATE poolkeeper.session AS s SET graces = 0 WHERE s.id = (_found.lease).session_id AND s.graces > 0;
     END IF;
     RETURN QUERY SELECT _found.code, CASE WHEN _found.code IS NULL THEN _until END;
 END $$;

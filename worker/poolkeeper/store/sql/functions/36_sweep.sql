@@ -44,13 +44,17 @@ AS $$
 $$;
 
 -- Arrows: running -> ready (suspect) | dead | canceled; leased -> ready. Only leases of sessions that were silent for
--- longer than the queue's visibility timeout, by the database's clock. Live leases are not looked at. Index: lease_session.
-CREATE OR REPLACE FUNCTION poolkeeper.sweep_leases(_most integer, _now timestamptz) RETURNS integer
+-- longer than the queue's visibility timeout, by the database's clock, while the store could be reached (Q23): what a gap
+-- gave a further one and ends all the same is no suspect. Live leases are not looked at. Index: lease_session.
+CREATE OR REPLACE FUNCTION poolkeeper.sweep_leases(_most integer, _now timestamptz, _since double precision) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _n integer;
 BEGIN
+    IF NOT poolkeeper.reached(_now, _since) THEN
+        RETURN 0;
+    END IF;
     SELECT count(*) INTO _n FROM poolkeeper.end_deliveries(ARRAY(
         WITH silent AS MATERIALIZED (
             SELECT h.id, h.renewed_at FROM poolkeeper.holders() AS h
@@ -59,7 +63,10 @@ BEGIN
         SELECT ROW(x.task_id, x.token_hash, x.outcome, x.reason, NULL, NULL, NULL, NULL)::poolkeeper.ending
         FROM silent AS s CROSS JOIN LATERAL (
             SELECT l.task_id, l.token_hash, CASE WHEN l.started_at IS NULL THEN 'returned' ELSE 'expired' END AS outcome,
-                   CASE WHEN l.suspect AND NOT l.alone THEN 'beside_others' ELSE 'lease_expired' END AS reason
+                   CASE WHEN l.suspect AND NOT l.alone THEN 'beside_others'
+                        WHEN s.renewed_at = (SELECT poolkeeper.outage_end())
+                             AND (SELECT k.graces > 0 FROM poolkeeper.session AS k WHERE k.id = s.id) THEN 'outage'
+                        ELSE 'lease_expired' END AS reason
             FROM poolkeeper.lease AS l JOIN poolkeeper.queue AS q ON q.id = l.queue_id
             WHERE l.session_id = s.id AND poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, l.extended_until) <= _now
             LIMIT _most FOR UPDATE OF l SKIP LOCKED) AS x
@@ -109,16 +116,17 @@ BEGIN
     RETURN _n;
 END $$;
 
-CREATE OR REPLACE FUNCTION poolkeeper.sweep_page(_most integer) RETURNS integer
+CREATE OR REPLACE FUNCTION poolkeeper.sweep_page(_most integer, _since double precision) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _now timestamptz := poolkeeper.clock();
 BEGIN
-    RETURN poolkeeper.sweep_leases(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
+    RETURN poolkeeper.sweep_leases(_most, _now, _since) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
 END $$;
 
-CREATE OR REPLACE FUNCTION poolkeeper.sweep(_most integer DEFAULT 1000) RETURNS integer
+-- _since: seconds since the caller's last sweep by its monotonic clock, if nothing failed since (Q23).
+CREATE OR REPLACE FUNCTION poolkeeper.sweep(_most integer DEFAULT 1000, _since double precision DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -128,7 +136,7 @@ BEGIN
     PERFORM poolkeeper.caller();
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.fold_backlog(NULL);
-    RETURN poolkeeper.sweep_page(least(greatest(_most, 1), 10000));
+    RETURN poolkeeper.sweep_page(least(greatest(_most, 1), 10000), _since);
 END $$;
 
 -- When an idle session should come again at the latest: at the next due task of its queues, or just after the first

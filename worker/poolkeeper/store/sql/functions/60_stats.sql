@@ -25,12 +25,12 @@ AS $$
         FROM (SELECT s.type_key, s.known, s.head_task AS one, s.ready, 0 AS suspects, s.head_ready_at AS since FROM sized AS s
               UNION ALL SELECT u.type_key, u.known, u.one, 0, u.n, NULL FROM suspects AS u) AS x
         GROUP BY x.type_key, x.known
-    ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent
+    ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent although it could have renewed (Q23)
         SELECT count(*) FILTER (WHERE l.started_at IS NULL) AS leased, count(*) FILTER (WHERE l.started_at IS NOT NULL) AS running,
                count(*) FILTER (WHERE x.expired) AS expired, min(x.until) FILTER (WHERE x.expired) AS expired_since
         FROM poolkeeper.lease AS l
         JOIN poolkeeper.session AS s ON s.id = l.session_id
-        CROSS JOIN LATERAL (SELECT u.until, u.until <= _now AS expired
+        CROSS JOIN LATERAL (SELECT u.until, u.until <= _now AND (SELECT c.seen_at > _now - (_q).visibility_timeout / 2 FROM poolkeeper.contact AS c) AS expired
                             FROM (SELECT poolkeeper.lease_until(s.renewed_at, (_q).visibility_timeout, l.extended_until) AS until OFFSET 0) AS u) AS x
         WHERE l.queue_id = (_q).id
     )

@@ -22,12 +22,12 @@ GRANT EXECUTE ON FUNCTION poolkeeper.submit(text, text, jsonb, jsonb, boolean), 
     TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION
     poolkeeper.register_session(text, text[], text[], integer, jsonb),
-    poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb),
+    poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision),
     poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
     poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
     TO poolkeeper_worker;
 GRANT EXECUTE ON FUNCTION poolkeeper.succeed(uuid, text, jsonb) TO poolkeeper_worker, poolkeeper_submitter;
-GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer), poolkeeper.maintain(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer, double precision), poolkeeper.maintain(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION poolkeeper.task_view(uuid), poolkeeper.timeline(uuid), poolkeeper.dead_letters(text, integer), poolkeeper.queues(),
     poolkeeper.decisions(text, integer), poolkeeper.installation()
     TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_operator, poolkeeper_reader, poolkeeper_person;

@@ -8,7 +8,8 @@
 -- failures, ...) travel with the row from table to table.
 --
 -- LOCK ORDER, for every function: installation -> leader -> queue -> pool -> provider -> lane -> ordering key -> task,
--- ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone.
+-- ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone, those of others and the
+-- contact only with SKIP LOCKED (38_contact).
 -- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED. A turn locks lanes when
 -- it claims, after the leases of its settles: with SKIP LOCKED, so that it waits for none.
 
@@ -139,6 +140,17 @@ CREATE TABLE poolkeeper.pool (
     known_queues      text[]                       -- where, as 'namespace/name'
 );
 
+CREATE TABLE poolkeeper.contact (      -- when the store was reached at last, by whomever: expiry needs this proof (Q23)
+    singleton  boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    seen_at    timestamptz NOT NULL,   -- by a renewal or a sweep; to an eighth of the shortest visibility timeout
+    started_at timestamptz NOT NULL,   -- the start of the server then: another one is a restart or a promotion
+    gap_from   timestamptz,            -- the last time that it could not be reached for long
+    gap_to     timestamptz,
+    whole      boolean NOT NULL DEFAULT false,  -- for longer than the shortest visibility timeout
+    proven     boolean NOT NULL DEFAULT false   -- a restart, or a clock that was moved: not merely that nobody was there
+) WITH (fillfactor = 10);
+INSERT INTO poolkeeper.contact (seen_at, started_at) VALUES (clock_timestamp(), pg_postmaster_start_time());
+
 CREATE TABLE poolkeeper.session (
     id            uuid PRIMARY KEY,
     secret_hash   bytea NOT NULL,
@@ -151,7 +163,8 @@ CREATE TABLE poolkeeper.session (
     concurrency   integer NOT NULL CHECK (concurrency >= 1),
     info          jsonb NOT NULL,
     registered_at timestamptz NOT NULL,
-    renewed_at    timestamptz NOT NULL,
+    renewed_at    timestamptz NOT NULL,            -- by itself, or by the end of a gap in which it could not
+    graces        smallint NOT NULL DEFAULT 0,     -- gaps since it last renewed by itself
     draining      boolean NOT NULL DEFAULT false,  -- the operator's mark: no new claims
     grace         interval,                        -- the real grace of a terminating pod, once known
     finished      bigint NOT NULL DEFAULT 0,

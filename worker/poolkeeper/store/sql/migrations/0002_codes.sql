@@ -61,6 +61,7 @@ INSERT INTO poolkeeper.reason (reason, sentence, action) VALUES
     ('handler_error', 'the handler raised an error', 'none: it is retried'),
     ('process_died', 'the process that ran it died', 'none: it is run again, in a process of its own'),
     ('lease_expired', 'its worker did not renew the lease', 'none: it is run again, in a process of its own'),
+    ('outage', 'the store could not be reached, and its worker did not come back afterwards', 'none: it counts for nothing, and it is run again'),
     ('beside_others', 'its worker was lost, or its share of the memory was too small, while other suspects ran beside it', 'none: it counts for nothing, and it is run again, beside fewer'),
     ('answer_lost', 'the worker never received the answer of its claim', 'none: it is claimable again'),
     ('drain', 'its worker drained and handed it back', 'none: it is claimable again'),
