@@ -283,6 +283,24 @@ def test_paused(scene: Scene, paused: bool, code: str | None, count: int) -> Non
     assert len(scene.worker().claim(5)) == count
 
 
+@pytest.mark.parametrize(("types", "claimed"), [([], {"a.b", "c.d"}), (["c.d"], {"a.b"})])
+def test_paused_task_types(scene: Scene, types: list[str], claimed: set[str]) -> None:
+    """Q12: a paused type is accepted and not claimed."""
+    policy(scene, {"pausedTaskTypes": types})
+    assert [scene.verdict(name).code for name in ("a.b", "c.d")] == [None, None]
+    assert {c.type for c in scene.worker(types=["a.b", "c.d"]).claim(5)} == claimed
+
+
+@pytest.mark.parametrize(("names", "code", "claimed"), [([], None, {"a", "b"}), (["b"], "tenant_suspended", {"a"})])
+def test_suspended_tenants(scene: Scene, names: list[str], code: str | None, claimed: set[str]) -> None:
+    """Q7, Q12: a suspended tenant's tasks are neither accepted nor claimed."""
+    for tenant in "ab":
+        scene.submit(tenant=tenant)
+    policy(scene, {"suspendedTenants": names})
+    assert [scene.verdict(tenant=tenant).code for tenant in "ab"] == [None, code]
+    assert {c.tenant for c in scene.worker().claim(5)} == claimed
+
+
 def test_a_policy_is_stored_whole(scene: Scene) -> None:
     """What the operator applies is what the store keeps: applied again it is no change."""
     stored = read_policy({"maxAge": "24h", "concurrency": {"max": 7}, "taskTypes": ["a.b"]}, what="q").to_store()

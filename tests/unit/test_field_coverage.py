@@ -40,6 +40,8 @@ COVERED = {
     "TaskQueue.maxHandBacks": POLICY + "test_max_hand_backs",
     "TaskQueue.maxSnoozes": POLICY + "test_max_snoozes",
     "TaskQueue.taskTypes[]": POLICY + "test_task_types",
+    "TaskQueue.pausedTaskTypes[]": POLICY + "test_paused_task_types",
+    "TaskQueue.suspendedTenants[]": POLICY + "test_suspended_tenants",
     "TaskQueue.wakeUp": POLICY + "test_wake_up",
     "TaskQueue.backoff.initial": POLICY + "test_backoff_initial",
     "TaskQueue.backoff.max": POLICY + "test_backoff_max",

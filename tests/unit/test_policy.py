@@ -12,6 +12,8 @@ DEFAULTS: dict[str, object] = {
     "max_hand_backs": 20,
     "max_snoozes": 100,
     "task_types": [],
+    "paused_task_types": [],
+    "suspended_tenants": [],
     "wake_up": "notify",
     "backoff_initial_seconds": 1.0,
     "backoff_max_seconds": 600.0,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from poolkeeper.store.rows import QueueStats, TypeStats
+from poolkeeper.store.rows import HeldBack, QueueStats, TypeStats
 from poolkeeper_operator.observe.signals import Backlog, _of_queue
 
 OLD = timedelta(seconds=40)
@@ -38,6 +38,11 @@ def test_suspects_of_other_types_ask_for_no_pod():
 def test_a_pool_that_was_never_seen_takes_the_age_of_what_the_store_calls_unable():
     """Q11, O12: for it, it could run now."""
     assert waiting(oldest_runnable=None).oldest == OLD
+
+
+def test_what_its_tenants_bound_or_a_pause_holds_back_does_not_pull():
+    """Q12, O12: types come without it, the total with it."""
+    assert waiting(held_back=HeldBack(tenant_limit=10, tenant_suspended=5, type_paused=5)).runnable == 30
 
 
 def test_a_paused_queue_does_not_pull_and_says_so():

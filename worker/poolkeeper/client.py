@@ -209,6 +209,7 @@ REMEDIES = {
     Code.QUEUE_PAUSED: "resume it, or submit again later",
     Code.QUEUE_LIMIT: "submit again later, or raise admission.maxWaiting",
     Code.TENANT_QUEUE_LIMIT: "submit again later, or raise what the queue's policy lets the tenant have waiting",
+    Code.TENANT_SUSPENDED: "take the tenant out of the queue's suspendedTenants, or submit again later",
     Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
     Code.PAYLOAD_INVALID: "nest less deeply and send large numbers as text",
     Code.TYPE_INVALID: "a type is words of a-z, 0-9 and _ joined by dots, at most 100 characters",

@@ -12,6 +12,7 @@ class Code(StrEnum):
     QUEUE_PAUSED = "queue_paused"
     QUEUE_LIMIT = "queue_limit"
     TENANT_QUEUE_LIMIT = "tenant_queue_limit"
+    TENANT_SUSPENDED = "tenant_suspended"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     PAYLOAD_INVALID = "payload_invalid"
     TYPE_INVALID = "type_invalid"

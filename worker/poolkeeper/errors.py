@@ -79,6 +79,7 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
             Code.QUEUE_PAUSED,
             Code.QUEUE_LIMIT,
             Code.TENANT_QUEUE_LIMIT,
+            Code.TENANT_SUSPENDED,
             Code.PAYLOAD_TOO_LARGE,
             Code.PAYLOAD_INVALID,
             Code.TYPE_INVALID,

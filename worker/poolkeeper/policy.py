@@ -287,6 +287,17 @@ class QueuePolicy(PolicyModel):
         max_length=100,
         description="Types that submit accepts; others are refused with unknown_type. Absent or empty: any.",
     )
+    paused_task_types: tuple[TaskType, ...] = Field(
+        (),
+        max_length=100,
+        description="Types of which nothing is claimed; what runs goes on, and submit accepts them. Absent or empty: none.",
+    )
+    suspended_tenants: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(
+        (),
+        max_length=1000,
+        description="Tenants of which nothing is claimed; what runs goes on, and submit refuses theirs with tenant_suspended. "
+        "Absent or empty: none.",
+    )
     wake_up: WakeUp = Field(
         WakeUp.NOTIFY,
         description="Notify: workers are woken when a task is submitted. Poll: they look on their own, and submit stays free of NOTIFY.",
@@ -315,6 +326,8 @@ class QueuePolicy(PolicyModel):
             "max_hand_backs": self.max_hand_backs,
             "max_snoozes": self.max_snoozes,
             "task_types": list(self.task_types),
+            "paused_task_types": list(self.paused_task_types),
+            "suspended_tenants": list(self.suspended_tenants),
             "wake_up": self.wake_up.lower(),
             "backoff_initial_seconds": self.backoff.initial.total_seconds(),
             "backoff_max_seconds": self.backoff.max.total_seconds(),

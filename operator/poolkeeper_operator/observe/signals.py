@@ -86,7 +86,8 @@ def _waiting(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
     ages = [each.oldest for each in mine if each.oldest is not None]
     if types is None:  # what is due and not swept yet has no type here
         ages += [] if stats.oldest_runnable is None else [stats.oldest_runnable]
-        return Backlog(stats.ready, stats.ready >= CAPPED, max(ages, default=None), stats.suspects, stats.dead)
+        ready = max(0, stats.ready - stats.held_back.total)
+        return Backlog(ready, ready >= CAPPED, max(ages, default=None), stats.suspects, stats.dead)
     ready = sum(each.ready for each in mine)
     suspects = sum(each.suspects for each in mine)
     return Backlog(ready, ready >= CAPPED, max(ages, default=None), suspects, stats.dead)

@@ -46,6 +46,11 @@ class HeldBack(StatusModel):
     no_capable_worker: int | None = Field(
         None, description="Are of types that no worker of any pool of the queue can run; they ask for no pods."
     )
+    tenant_limit: int | None = Field(
+        None, description="Their tenant runs as many tasks as it may; they ask for no pods."
+    )
+    tenant_suspended: int | None = Field(None, description="Their tenant is suspended; they ask for no pods.")
+    type_paused: int | None = Field(None, description="Are of a type that is paused; they ask for no pods.")
 
 
 class Depth(StatusModel):

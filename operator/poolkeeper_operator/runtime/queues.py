@@ -289,7 +289,13 @@ def _dead_letters(stats: QueueStats) -> Condition:
 
 
 def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
-    held_back = HeldBack(isolation=stats.suspects or None, no_capable_worker=tasks(nobody) or None)
+    held_back = HeldBack(
+        isolation=stats.suspects or None,
+        no_capable_worker=tasks(nobody) or None,
+        tenant_limit=stats.held_back.tenant_limit or None,
+        tenant_suspended=stats.held_back.tenant_suspended or None,
+        type_paused=stats.held_back.type_paused or None,
+    )
     # what only a pool that has never had a session can run: the store does not know of it, and of no age
     ages = [each.oldest for each in stats.types if not each.known and each not in nobody]
     oldest = max((age for age in (stats.oldest_runnable, *ages) if age is not None), default=None)

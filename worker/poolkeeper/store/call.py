@@ -110,6 +110,8 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
             made[name] = timedelta(seconds=float(raw))
         elif inner and hasattr(inner[0], "__dataclass_fields__"):
             made[name] = [from_json(inner[0], item) for item in raw]
+        elif hasattr(hint, "__dataclass_fields__"):
+            made[name] = from_json(hint, raw)
         elif hasattr(hint, "fromisoformat") and isinstance(raw, str):
             made[name] = hint.fromisoformat(raw)
         elif hint.__class__ is type and hint.__name__ == "UUID":

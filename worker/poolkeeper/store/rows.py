@@ -251,6 +251,20 @@ class TypeStats:
 
 
 @dataclass(frozen=True)
+class HeldBack:
+    """Ready tasks that may not run now, by the reason; each stops at 10,000."""
+
+    tenant_limit: int = 0  # their tenant runs as many as it may
+    tenant_suspended: int = 0
+    type_paused: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.tenant_limit + self.tenant_suspended + self.type_paused
+
+
+@dataclass(frozen=True)
 class QueueStats:
     """One queue now. Counts of tasks not running stop at 10,000; ``lease_expiries`` is a total since ever."""
 
@@ -273,7 +287,8 @@ class QueueStats:
     lease_expiries: int
     suspects: int
     no_capable_worker: int  # ready, suspects included, of types that nobody can run, as far as sessions told (Q11)
-    types: list[TypeStats]
+    types: list[TypeStats]  # what could run: those held back are not in it
+    held_back: HeldBack = HeldBack()
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ AS $$
     SELECT CASE
         WHEN NOT poolkeeper.may_see(_caller, (_queue).namespace || '/' || (_queue).name, _tenant) THEN 'role_not_allowed'
         WHEN (_queue).paused THEN 'queue_paused'
+        WHEN (_queue).part_paused AND poolkeeper.suspends((_queue).id, _tenant) THEN 'tenant_suspended'
         WHEN cardinality((_queue).task_types) > 0 AND _type <> ALL ((_queue).task_types) THEN 'unknown_type'
         WHEN octet_length(p.text) > (_queue).max_payload_bytes THEN 'payload_too_large'
         WHEN poolkeeper.unreadable(_payload, p.text) THEN 'payload_invalid'
@@ -260,7 +261,7 @@ BEGIN
 
     RETURN QUERY
         SELECT r.ordinal, CASE WHEN r.code IS NULL THEN coalesce(r.existing, r.id) END, r.code, r.code IS NULL AND r.existing IS NULL,
-               CASE WHEN r.code IN ('queue_paused', 'key_in_flight', 'queue_limit', 'tenant_queue_limit') THEN interval '5 seconds' END,
+               CASE WHEN r.code IN ('queue_paused', 'tenant_suspended', 'key_in_flight', 'queue_limit', 'tenant_queue_limit') THEN interval '5 seconds' END,
                CASE r.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint WHEN f.code THEN f.bound END,
                CASE r.code WHEN 'payload_too_large' THEN octet_length(r.payload::text)::bigint WHEN f.code THEN f.waiting END,
                CASE WHEN r.code IS NOT NULL THEN NULL WHEN r.existing IS NOT NULL THEN coalesce(e.state, g.last_state)

@@ -15,22 +15,39 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id;
-    INSERT INTO poolkeeper.tenant_rule (queue_id, tenant, lane, max_running)
-    SELECT _queue_id, r.name, poolkeeper.lane_key(_queue_id, r.name), r.max_running
-    FROM jsonb_to_recordset(coalesce(nullif(_spec -> 'tenants', 'null'), '[]')) AS r (name text, max_running integer);
+    INSERT INTO poolkeeper.tenant_rule (queue_id, tenant, lane, max_running, suspended)
+    SELECT _queue_id, coalesce(r.name, s.name), poolkeeper.lane_key(_queue_id, coalesce(r.name, s.name)), r.max_running, s.name IS NOT NULL
+    FROM jsonb_to_recordset(coalesce(nullif(_spec -> 'tenants', 'null'), '[]')) AS r (name text, max_running integer)
+    FULL JOIN (SELECT DISTINCT x.name FROM jsonb_array_elements_text(coalesce(nullif(_spec -> 'suspended_tenants', 'null'), '[]')) AS x (name)) AS s
+           ON s.name = r.name;
     RETURN _spec ->> 'per_tenant_max' IS NOT NULL
-        OR EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.max_running IS NOT NULL);
+        OR EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND (t.max_running IS NOT NULL OR t.suspended));
 END $$;
 
--- How many more tasks of one lane may run. Counts leases up to the limit, no further.
+CREATE OR REPLACE FUNCTION poolkeeper.suspends(_queue_id integer, _tenant text) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$ SELECT EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.tenant = _tenant AND t.suspended) $$;
+
+-- Why no task of this type and lane may start now, as a code, or NULL (Q16).
+CREATE OR REPLACE FUNCTION poolkeeper.stopped(_queue_id integer, _lane bigint, _type_key bigint) RETURNS text
+LANGUAGE sql STABLE
+AS $$
+    SELECT CASE WHEN q.paused OR _type_key = ANY (q.paused_type_keys) THEN 'queue_paused'
+                WHEN q.part_paused AND EXISTS (SELECT FROM poolkeeper.tenant_rule AS t
+                                               WHERE t.queue_id = _queue_id AND t.lane = _lane AND t.suspended) THEN 'tenant_suspended' END
+    FROM poolkeeper.queue AS q WHERE q.id = _queue_id
+$$;
+
+-- How many more tasks of one lane may run: none of a suspended one. Counts leases up to the limit, no further.
 CREATE OR REPLACE FUNCTION poolkeeper.lane_room(_queue_id integer, _lane bigint) RETURNS integer
 LANGUAGE sql STABLE
 AS $$
-    SELECT CASE WHEN m.most IS NULL THEN 2147483647
+    SELECT CASE WHEN r.suspended THEN 0
+                WHEN m.most IS NULL THEN 2147483647
                 ELSE m.most - (SELECT count(*)::integer FROM (
                     SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = _queue_id AND l.lane = _lane LIMIT m.most) AS x) END
     FROM poolkeeper.queue AS q
-    LEFT JOIN LATERAL (SELECT t.max_running FROM poolkeeper.tenant_rule AS t
+    LEFT JOIN LATERAL (SELECT t.max_running, t.suspended FROM poolkeeper.tenant_rule AS t
                        WHERE t.queue_id = _queue_id AND t.lane = _lane ORDER BY t.tenant LIMIT 1) AS r ON true
     CROSS JOIN LATERAL (SELECT coalesce(r.max_running, q.per_tenant_max) AS most) AS m
     WHERE q.id = _queue_id

@@ -195,7 +195,11 @@ DECLARE
     _missed boolean;
     _busy   boolean := false;
     _passes integer := 0;
+    _types  bigint[] := (_session).type_keys;
 BEGIN
+    IF cardinality((_queue).paused_type_keys) > 0 THEN
+        _types := ARRAY(SELECT t.key FROM unnest(_types) AS t (key) WHERE t.key <> ALL ((_queue).paused_type_keys));
+    END IF;
     IF (_queue).concurrency_max IS NOT NULL THEN
         _room := least(_room, (_queue).concurrency_max - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = (_queue).id LIMIT (_queue).concurrency_max) AS x));
@@ -205,11 +209,11 @@ BEGIN
         _got := 0;
         IF (_queue).lanes_kept THEN
             SELECT s._after, s._shares, s._more, s._alone, s._busy INTO _after, _shares, _more, _alone, _missed
-            FROM poolkeeper.open_shares(_queue, (_session).type_keys, _room, _after) AS s;
+            FROM poolkeeper.open_shares(_queue, _types, _room, _after) AS s;
             _busy := _busy OR _missed;
         ELSE
             SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
-            FROM poolkeeper.all_shares((_queue).id, (_session).type_keys, _room, _after) AS s;
+            FROM poolkeeper.all_shares((_queue).id, _types, _room, _after) AS s;
         END IF;
         IF _shares IS NOT NULL THEN
             IF _alone THEN

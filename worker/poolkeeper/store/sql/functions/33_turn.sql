@@ -50,7 +50,7 @@ BEGIN RETURN QUERY
         SELECT c.task_id, c.misses, c.seq FROM poolkeeper.suspect AS c
         WHERE c.queue_id = q.id AND c.misses = coalesce(_misses, c.misses) AND c.type_key = ANY (_type_keys)
           AND (c.expires_at IS NULL OR c.expires_at > _now)
-          AND (NOT q.lanes_kept OR poolkeeper.lane_room(q.id, c.lane) > 0)
+          AND c.type_key <> ALL (q.paused_type_keys) AND (NOT q.lanes_kept OR poolkeeper.lane_room(q.id, c.lane) > 0)
         ORDER BY c.misses, c.seq LIMIT r.room FOR UPDATE OF c SKIP LOCKED) AS x
     WHERE q.id = ANY (_queues)
     ORDER BY x.misses, x.seq LIMIT _most;
@@ -127,10 +127,11 @@ BEGIN
 END $$;
 
 -- Arrow: leased -> running, for deliveries whose slot has come, durable before user code runs (contract 21). Demands
--- the token. Refused where the task was canceled, its queue paused, its age passed or its session out of time (_queues:
--- where all is well): the delivery is then given back and costs nothing (Q16). [{t task, k token}]; answers a row
+-- the token. Refused where the task was canceled, its queue or type paused, its tenant suspended, its age passed or its
+-- session out of time (_queues: where all is well, but for _wary, where some of it is stopped): the delivery is then given back and costs nothing (Q16). [{t task, k token}]; answers a row
 -- 'refused' for each that may not start. One that has started already is left as it is.
-CREATE OR REPLACE FUNCTION poolkeeper.start(_starts jsonb, _queues integer[], _now timestamptz) RETURNS SETOF poolkeeper.answer
+DROP FUNCTION IF EXISTS poolkeeper.start(jsonb, integer[], timestamptz);
+CREATE OR REPLACE FUNCTION poolkeeper.start(_starts jsonb, _queues integer[], _wary integer[], _now timestamptz) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -146,6 +147,7 @@ BEGIN
         WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NULL AND l.cancel_by IS NULL
           AND (l.expires_at IS NULL OR l.expires_at > _now)
           AND l.queue_id = ANY (_queues)
+          AND (l.queue_id <> ALL (_wary) OR poolkeeper.stopped(l.queue_id, l.lane, l.type_key) IS NULL)
         RETURNING l.task_id
     )
     SELECT array_agg(b.task_id) INTO _started FROM begun AS b;
@@ -163,8 +165,9 @@ BEGIN
             ARRAY(SELECT ROW(k.task_id, k.token_hash, 'returned', 'drain', NULL, NULL, NULL, NULL)::poolkeeper.ending FROM kept AS k), _now) AS e
     )
     SELECT 'refused', CASE b.state WHEN 'canceled' THEN 'canceled' WHEN 'dead' THEN 'max_age_passed'
-                                   WHEN 'ready' THEN CASE WHEN (SELECT q.paused FROM poolkeeper.task AS t JOIN poolkeeper.queue AS q ON q.id = t.queue_id
-                                                                WHERE t.id = k.task_id) THEN 'queue_paused' ELSE 'lease_expired' END
+                                   WHEN 'ready' THEN coalesce((
+                                       SELECT poolkeeper.stopped(t.queue_id, poolkeeper.lane_key(t.queue_id, t.tenant), poolkeeper.type_key(t.type))
+                                       FROM poolkeeper.task AS t WHERE t.id = k.task_id), 'lease_expired')
                                    ELSE poolkeeper.why_not(k.task_id, k.token_hash) END, b.state, k.task_id,
            NULL::text, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
            NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
@@ -188,6 +191,7 @@ DECLARE
     _now     timestamptz;
     _queues  integer[];
     _served  integer[];
+    _wary    integer[];
     _q       poolkeeper.queue;
     _room    integer := 0;
     _limit   integer := -1;
@@ -206,9 +210,10 @@ BEGIN
     END IF;
     -- 1. where this session may start anything: not where a queue is paused, nor where a lease of it would be born
     -- expired, because it has ended or did not renew in time (Q20)
-    _served := ARRAY(SELECT q.id FROM poolkeeper.queue AS q
-                     WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND _s.ended_at IS NULL
-                       AND poolkeeper.lease_until(_s.renewed_at, q.visibility_timeout, NULL) > poolkeeper.clock());
+    SELECT coalesce(array_agg(q.id), '{}'), coalesce(array_agg(q.id) FILTER (WHERE q.part_paused), '{}') INTO _served, _wary
+    FROM poolkeeper.queue AS q
+    WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND _s.ended_at IS NULL
+      AND poolkeeper.lease_until(_s.renewed_at, q.visibility_timeout, NULL) > poolkeeper.clock();
     -- 2. limiters, in their order; queues rotate with the turn so that none comes first for ever
     IF _want > 0 AND NOT _s.draining THEN
         _queues := ARRAY(
@@ -254,7 +259,7 @@ BEGIN
     END IF;
     -- 5. starts of what was claimed ahead (Q16)
     IF jsonb_array_length(coalesce(_starts, '[]')) > 0 THEN
-        RETURN QUERY SELECT * FROM poolkeeper.start(_starts, _served, _now);
+        RETURN QUERY SELECT * FROM poolkeeper.start(_starts, _served, _wary, _now);
     END IF;
     -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
     IF _sweep THEN

@@ -78,6 +78,9 @@ BEGIN
             concurrency_max = (_spec ->> 'concurrency_max')::integer,
             per_tenant_max = (_spec ->> 'per_tenant_max')::integer,
             lanes_kept = _kept,
+            paused_type_keys = ARRAY(SELECT poolkeeper.type_key(t) FROM jsonb_array_elements_text(coalesce(nullif(_spec -> 'paused_task_types', 'null'), '[]')) AS t),
+            part_paused = jsonb_array_length(coalesce(nullif(_spec -> 'paused_task_types', 'null'), '[]')) > 0
+                       OR jsonb_array_length(coalesce(nullif(_spec -> 'suspended_tenants', 'null'), '[]')) > 0,
             checkpoint_max_bytes = coalesce((_spec ->> 'checkpoint_max_bytes')::integer, 65536),
             checkpoint_max_per_second = coalesce((_spec ->> 'checkpoint_max_per_second')::double precision, 10),
             retention_payload = poolkeeper.seconds(_spec, 'retention_payload_seconds', 604800),

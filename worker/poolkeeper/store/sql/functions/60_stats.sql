@@ -13,16 +13,30 @@ AS $$
                      WHERE r.queue_id = (_q).id AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
                      LIMIT greatest(10, 10000 / h.n)) AS x) AS ready
         FROM heads AS h
+    ), stopped AS MATERIALIZED (  -- what its tenant's bound, a suspension or a pause holds back, head by head
+        SELECT s.*, CASE WHEN NOT (_q).part_paused OR (_q).paused THEN NULL ELSE poolkeeper.stopped((_q).id, s.lane, s.type_key) END AS code,
+               CASE WHEN (_q).lanes_kept THEN poolkeeper.lane_room((_q).id, s.lane) ELSE 2147483647 END AS room
+        FROM sized AS s
+    ), free AS MATERIALIZED (
+        SELECT s.*, CASE WHEN s.code IS NOT NULL THEN 0
+                         ELSE greatest(0, least(s.ready, s.room - coalesce(sum(s.ready) FILTER (WHERE s.code IS NULL) OVER (
+                             PARTITION BY s.lane ORDER BY s.head_ready_at, s.type_key, s.priority ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0))) END AS runnable
+        FROM stopped AS s
     ), overdue AS MATERIALIZED (  -- due, but not yet moved by a sweep: runnable all the same (O12)
         SELECT min(d.due_at) AS since, count(*) AS n
         FROM (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = (_q).id AND k.due_at <= _now ORDER BY k.due_at LIMIT 10000) AS d
+    ), apart AS MATERIALIZED (
+        SELECT u.*, CASE WHEN (_q).part_paused AND NOT (_q).paused THEN poolkeeper.stopped((_q).id, u.lane, u.type_key) END AS code,
+               (_q).lanes_kept AND poolkeeper.lane_room((_q).id, u.lane) <= 0 AS full
+        FROM poolkeeper.suspect AS u WHERE u.queue_id = (_q).id
     ), suspects AS MATERIALIZED (
         SELECT u.type_key, coalesce(u.type_key = ANY (_known), true) AS known, min(u.ready_at) AS since, count(*) AS n,
                (array_agg(u.task_id))[1] AS one
-        FROM poolkeeper.suspect AS u WHERE u.queue_id = (_q).id GROUP BY u.type_key
+        FROM apart AS u WHERE u.code IS NULL AND NOT u.full GROUP BY u.type_key
     ), types AS MATERIALIZED (
         SELECT x.type_key, x.known, (array_agg(x.one))[1] AS one, sum(x.ready) AS ready, sum(x.suspects) AS suspects, min(x.since) AS since
-        FROM (SELECT s.type_key, s.known, s.head_task AS one, s.ready, 0 AS suspects, s.head_ready_at AS since FROM sized AS s
+        FROM (SELECT s.type_key, s.known, s.head_task AS one, s.runnable AS ready, 0 AS suspects,
+                     CASE WHEN s.runnable > 0 THEN s.head_ready_at END AS since FROM free AS s
               UNION ALL SELECT u.type_key, u.known, u.one, 0, u.n, NULL FROM suspects AS u) AS x
         GROUP BY x.type_key, x.known
     ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent although it could have renewed (Q23)
@@ -37,7 +51,7 @@ AS $$
     SELECT jsonb_build_object(
         'queue_id', (_q).id, 'namespace', (_q).namespace, 'name', (_q).name, 'policy_version', (_q).policy_version, 'paused', (_q).paused,
         'concurrency_max', (_q).concurrency_max,
-        'ready', least(10000, coalesce((SELECT sum(t.ready + t.suspects) FROM types AS t), 0) + (SELECT o.n FROM overdue AS o)
+        'ready', least(10000, coalesce((SELECT sum(s.ready) FROM sized AS s), 0) + (SELECT count(*) FROM apart) + (SELECT o.n FROM overdue AS o)
                               + (SELECT l.expired FROM leases AS l)),
         'scheduled', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NULL LIMIT 10000) AS x),
         'waiting', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NOT NULL LIMIT 10000) AS x),
@@ -47,6 +61,12 @@ AS $$
         'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
         'suspects', coalesce((SELECT sum(u.n) FROM suspects AS u), 0),
         'no_capable_worker', least(10000, coalesce((SELECT sum(t.ready + t.suspects) FROM types AS t WHERE NOT t.known), 0)),
+        'held_back', (SELECT jsonb_build_object(
+            'tenant_limit', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code IS NULL), 0)),
+            'tenant_suspended', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code = 'tenant_suspended'), 0)),
+            'type_paused', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code = 'queue_paused'), 0)))
+            FROM (SELECT f.code, f.ready - f.runnable AS n FROM free AS f
+                  UNION ALL SELECT a.code, 1 FROM apart AS a WHERE a.code IS NOT NULL OR a.full) AS s),
         'oldest_runnable', extract(epoch FROM _now - least((SELECT min(t.since) FROM types AS t WHERE t.known), (SELECT o.since FROM overdue AS o),
                                                            (SELECT min(u.since) FROM suspects AS u WHERE u.known), (SELECT l.expired_since FROM leases AS l))),
         'next_due', extract(epoch FROM (SELECT min(d.due_at) FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now) - _now),

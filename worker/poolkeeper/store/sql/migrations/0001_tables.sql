@@ -71,6 +71,8 @@ CREATE TABLE poolkeeper.queue (
     concurrency_max           integer CHECK (concurrency_max >= 0),
     per_tenant_max            integer CHECK (per_tenant_max >= 0),
     lanes_kept                boolean NOT NULL DEFAULT false,  -- tenants are bounded: open lanes are listed (29_lanes.sql)
+    paused_type_keys          bigint[] NOT NULL DEFAULT '{}',
+    part_paused               boolean NOT NULL DEFAULT false,  -- a type of task is paused, or a tenant suspended
     checkpoint_max_bytes      integer NOT NULL,
     checkpoint_max_per_second double precision NOT NULL,
     retention_payload         interval NOT NULL DEFAULT '168 hours',  -- from the end of a task (Q52)
@@ -223,6 +225,7 @@ CREATE TABLE poolkeeper.tenant_rule (  -- what a queue's policy says of single t
     tenant      text NOT NULL,
     lane        bigint NOT NULL,
     max_running integer CHECK (max_running >= 0),
+    suspended   boolean NOT NULL DEFAULT false,
     PRIMARY KEY (queue_id, tenant)
 );
 CREATE INDEX tenant_rule_lane ON poolkeeper.tenant_rule (queue_id, lane);

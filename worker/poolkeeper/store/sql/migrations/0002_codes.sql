@@ -11,6 +11,7 @@ INSERT INTO poolkeeper.code (code, class, sentence) VALUES
     ('queue_paused', 'Refused', 'the queue is paused; resume it or submit later'),
     ('queue_limit', 'Refused', 'as many tasks wait in the queue as admission.maxWaiting lets; submit later'),
     ('tenant_queue_limit', 'Refused', 'as many tasks of the tenant wait in the queue as its policy lets; submit later'),
+    ('tenant_suspended', 'Refused', 'the queue''s policy suspends this tenant; take it out of suspendedTenants or submit later'),
     ('payload_too_large', 'Refused', 'the payload is larger than admission.maxPayloadSize; store it elsewhere and submit a reference'),
     ('payload_invalid', 'Refused', 'the payload is not a JSON value that can be read back'),
     ('type_invalid', 'Refused', 'the task type is not words of a-z, 0-9 and _ joined by dots, at most 100 characters'),
