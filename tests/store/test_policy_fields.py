@@ -193,6 +193,16 @@ def test_concurrency_of_tenants(scene: Scene, spec: dict[str, Any], running: dic
     assert Counter(claimed) == running
 
 
+@pytest.mark.parametrize(("weight", "share"), [(1, 4), (3, 6)])
+def test_concurrency_tenants_weight(scene: Scene, weight: int, share: int) -> None:
+    """Q13: of eight claims, one at a time."""
+    policy(scene, {"concurrency": {"tenants": [{"name": "a", "weight": weight}]}})
+    for tenant in "ab":
+        scene.submit_many(10, tenant=tenant)
+    worker = scene.worker()
+    assert [worker.take().tenant for _ in range(8)].count("a") == share
+
+
 @pytest.mark.parametrize(("size", "code"), [("10", "checkpoint_too_large"), ("1Ki", None)])
 def test_checkpoint_max_size(scene: Scene, size: str, code: str | None) -> None:
     policy(scene, {"checkpoint": {"maxSize": size}})

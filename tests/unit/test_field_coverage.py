@@ -58,6 +58,7 @@ COVERED = {
     "TaskQueue.concurrency.max": POLICY + "test_concurrency_max",
     "TaskQueue.concurrency.perTenant": POLICY + "test_concurrency_of_tenants",
     "TaskQueue.concurrency.tenants[].name": POLICY + "test_concurrency_of_tenants",
+    "TaskQueue.concurrency.tenants[].weight": POLICY + "test_concurrency_tenants_weight",
     "TaskQueue.concurrency.tenants[].max": POLICY + "test_concurrency_of_tenants",
     "TaskQueue.checkpoint.maxSize": POLICY + "test_checkpoint_max_size",
     "TaskQueue.checkpoint.maxPerSecond": "tests/worker/test_checkpoint_rate.py::test_the_policys_rate_bounds_the_checkpoints",

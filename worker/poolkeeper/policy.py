@@ -137,6 +137,12 @@ class TenantLimits(PolicyModel):
         le=1_000_000,
         description="Most of its tasks that run at once, exact at the claim. Absent: perTenant.",
     )
+    weight: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Its share of the claims while others have work too: in each round over the tenants it gets so many tasks.",
+    )
     max_waiting: int | None = Field(
         None,
         ge=1,
@@ -343,7 +349,8 @@ class QueuePolicy(PolicyModel):
             "concurrency_max": self.concurrency.max,
             "per_tenant_max": self.concurrency.per_tenant,
             "tenants": [
-                {"name": t.name, "max_running": t.max, "max_waiting": t.max_waiting} for t in self.concurrency.tenants
+                {"name": t.name, "max_running": t.max, "weight": t.weight, "max_waiting": t.max_waiting}
+                for t in self.concurrency.tenants
             ],
             "checkpoint_max_bytes": self.checkpoint.max_size,
             "checkpoint_max_per_second": self.checkpoint.max_per_second,

@@ -15,9 +15,10 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id;
-    INSERT INTO poolkeeper.tenant_rule (queue_id, tenant, lane, max_running, suspended)
-    SELECT _queue_id, coalesce(r.name, s.name), poolkeeper.lane_key(_queue_id, coalesce(r.name, s.name)), r.max_running, s.name IS NOT NULL
-    FROM jsonb_to_recordset(coalesce(nullif(_spec -> 'tenants', 'null'), '[]')) AS r (name text, max_running integer)
+    INSERT INTO poolkeeper.tenant_rule (queue_id, tenant, lane, max_running, suspended, weight)
+    SELECT _queue_id, coalesce(r.name, s.name), poolkeeper.lane_key(_queue_id, coalesce(r.name, s.name)), r.max_running, s.name IS NOT NULL,
+           coalesce(r.weight, 1)
+    FROM jsonb_to_recordset(coalesce(nullif(_spec -> 'tenants', 'null'), '[]')) AS r (name text, max_running integer, weight integer)
     FULL JOIN (SELECT DISTINCT x.name FROM jsonb_array_elements_text(coalesce(nullif(_spec -> 'suspended_tenants', 'null'), '[]')) AS x (name)) AS s
            ON s.name = r.name;
     RETURN _spec ->> 'per_tenant_max' IS NOT NULL

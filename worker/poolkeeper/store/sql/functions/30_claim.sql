@@ -2,7 +2,7 @@
 -- Q16). Part of poolkeeper.turn.
 --
 -- Guarantees: never more than asked (Q10); limits of queue, pool and tenant are never passed, under any concurrency (Q12):
--- their rows were locked, by turn or by 29_lanes.sql, before this counts. Order (contract 22): lanes take turns, inside a lane priority with
+-- their rows were locked, by turn or by 29_lanes.sql, before this counts. Order (contract 22): lanes take turns, by weight, inside a lane priority with
 -- ageing, then seq. A task that this session cannot run is not looked at (Q11): one index probe for all tasks of one
 -- lane and type. Locks: ready rows by SKIP LOCKED, exactly those claimed. Index: ready_claim, in its own order.
 
@@ -95,6 +95,16 @@ BEGIN
         _after := CASE WHEN _first < _last THEN _last - 1 ELSE _last END;
     END IF;
 END $$;
+
+-- The same shares with the weights of their lanes. Index: tenant_rule_lane.
+CREATE OR REPLACE FUNCTION poolkeeper.weigh(_queue_id integer, _shares poolkeeper.share[]) RETURNS poolkeeper.share[]
+LANGUAGE sql STABLE
+AS $$
+    SELECT ARRAY(
+        SELECT ROW(s.lane, s.type_key, s.priority, s.n, coalesce(
+            (SELECT t.weight FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.lane = s.lane ORDER BY t.tenant LIMIT 1), 1))::poolkeeper.share
+        FROM unnest(_shares) AS s)
+$$;
 
 -- Who gets how many of _room, by looking only: in each round each lane gets its weight, the first one what it has left of
 -- its last round (_used of it are gone); inside a lane by priority with ageing (a task of priority p counts as
@@ -220,6 +230,9 @@ BEGIN
                 _after := -9223372036854775808;
                 _used := 0;
             ELSE
+                IF (_queue).weighted THEN
+                    _shares := poolkeeper.weigh((_queue).id, _shares);
+                END IF;
                 SELECT d._shares, d._after, d._used INTO _shares, _after, _used FROM poolkeeper.deal(_queue, _room, _shares, _after, _used) AS d;
             END IF;
             RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);

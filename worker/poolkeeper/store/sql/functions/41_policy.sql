@@ -78,6 +78,7 @@ BEGIN
             concurrency_max = (_spec ->> 'concurrency_max')::integer,
             per_tenant_max = (_spec ->> 'per_tenant_max')::integer,
             lanes_kept = _kept,
+            weighted = EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id AND t.weight > 1),
             paused_type_keys = ARRAY(SELECT poolkeeper.type_key(t) FROM jsonb_array_elements_text(coalesce(nullif(_spec -> 'paused_task_types', 'null'), '[]')) AS t),
             part_paused = jsonb_array_length(coalesce(nullif(_spec -> 'paused_task_types', 'null'), '[]')) > 0
                        OR jsonb_array_length(coalesce(nullif(_spec -> 'suspended_tenants', 'null'), '[]')) > 0,

@@ -71,6 +71,7 @@ CREATE TABLE poolkeeper.queue (
     concurrency_max           integer CHECK (concurrency_max >= 0),
     per_tenant_max            integer CHECK (per_tenant_max >= 0),
     lanes_kept                boolean NOT NULL DEFAULT false,  -- tenants are bounded: open lanes are listed (29_lanes.sql)
+    weighted                  boolean NOT NULL DEFAULT false,  -- some tenants weigh more than others
     paused_type_keys          bigint[] NOT NULL DEFAULT '{}',
     part_paused               boolean NOT NULL DEFAULT false,  -- a type of task is paused, or a tenant suspended
     checkpoint_max_bytes      integer NOT NULL,
@@ -226,6 +227,7 @@ CREATE TABLE poolkeeper.tenant_rule (  -- what a queue's policy says of single t
     lane        bigint NOT NULL,
     max_running integer CHECK (max_running >= 0),
     suspended   boolean NOT NULL DEFAULT false,
+    weight      integer NOT NULL DEFAULT 1 CHECK (weight >= 1),
     PRIMARY KEY (queue_id, tenant)
 );
 CREATE INDEX tenant_rule_lane ON poolkeeper.tenant_rule (queue_id, lane);
