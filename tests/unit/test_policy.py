@@ -72,7 +72,7 @@ def test_an_empty_policy_has_the_documented_defaults():
         (
             {"concurrency": {"tenants": [{"name": "acme", "maxWaiting": 7}]}},
             "tenants",
-            [{"name": "acme", "max_running": None, "max_waiting": 7}],
+            [{"name": "acme", "max_running": None, "weight": 1, "max_waiting": 7}],
         ),
         ({"checkpoint": {"maxSize": "2Ki"}}, "checkpoint_max_bytes", 2048),
         ({"checkpoint": {"maxPerSecond": 1}}, "checkpoint_max_per_second", 1),
