@@ -2,7 +2,7 @@
 # Works from a path with a space: everything is named relative to this folder.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-wide test-long check bench images wheels clean setup
+.PHONY: help demo test test-wide test-long mutate check bench images wheels clean setup
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -37,6 +37,9 @@ test-long: setup ## all of it, with the deep runs: about two hours
 	@echo "poolkeeper: the tests of every layer with the deep runs, about two hours" >&2
 	@$(LAB) tools
 	@trap : INT TERM; $(PYTEST) $(ARGS); $(TIDY)
+
+mutate: setup ## take the guards out of the store's SQL one by one and see tests turn red; N=50 for a sample, ARGS="--only turn"
+	@PYTHONPATH=tools $(PY) -m mutate $(if $(N),--sample $(N)) $(ARGS)
 
 check: setup ## lint, format, types, import contracts, drift of what is generated, links: under a minute
 	@failed=; \

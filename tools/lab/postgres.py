@@ -47,6 +47,8 @@ class Server:
     fsync: False only where no test or figure speaks of durability.
     settings: further server settings, over ours.
     standby_of: a running server that this one follows as a streaming, readable standby.
+    environment: further variables of the server's processes.
+    place: where the data is to be; default the system's folder for what is temporary.
     binaries: which Postgres; default as POOLKEEPER_TEST_PG says.
     """
 
@@ -61,6 +63,8 @@ class Server:
         binaries: postgres_binaries.Binaries | None = None,
         port: int | None = None,
         standby_of: "Server | None" = None,
+        environment: Mapping[str, str] | None = None,
+        place: Path | None = None,
     ) -> None:
         self.binaries = binaries or postgres_binaries.find()
         self._primary = standby_of
@@ -70,6 +74,8 @@ class Server:
         self._settings = {**_SETTINGS, "fsync": "on" if fsync else "off", **(settings or {})}
         if not fsync:
             self._settings.setdefault("full_page_writes", "off")
+        self._environment = environment
+        self._place = place
         self._process: Process | None = None
         self._folder: Path | None = None
 
@@ -126,6 +132,7 @@ class Server:
                 user=uid,
                 group=gid,
                 extra_groups=None if uid is None else [],
+                env={**os.environ, **(self._environment or {})},
             )
         child.returncode = 0  # Process waits for it, not Popen
         self._process = Process.of(child.pid)
@@ -175,7 +182,7 @@ class Server:
     def _initdb(self) -> Path:
         remove_orphans()
         me = os.getpid()
-        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me}-{start_time(me)}-"))
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{me}-{start_time(me)}-", dir=self._place))
         uid, gid = self._ids
         if uid is not None and gid is not None:
             os.chown(folder, uid, gid)

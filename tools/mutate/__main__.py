@@ -1,0 +1,121 @@
+"""`make mutate`: how many guards of the store's SQL are seen by its tests, and which are not.
+
+Exit 0: all that survived are known, each with its reason, and at most 5 % of what was tried; 1: others survived.
+"""
+
+import argparse
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests")]
+
+from lab.postgres import Server  # noqa: E402 - paths first
+from mutate.guards import Guard, guards  # noqa: E402
+from mutate.loop import REFUSED, SURVIVED, Loop, Verdict  # noqa: E402
+from poolkeeper.store.statements import sql_file, sql_names  # noqa: E402
+
+KNOWN = ROOT / "tests" / "store" / "survivors.txt"
+ALLOWED = 5  # percent
+
+
+def sources() -> dict[str, str]:
+    """File name -> text, of migrations and functions."""
+    return {name: sql_file(f"{folder}/{name}") for folder in ("migrations", "functions") for name in sql_names(folder)}
+
+
+def known() -> dict[str, str]:
+    """Guard -> why no test can see it: the lines of KNOWN, each `guard | reason`."""
+    lines = KNOWN.read_text().splitlines() if KNOWN.exists() else []
+    pairs = (line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
+    return {name.strip(): reason.strip() for name, reason in pairs}
+
+
+def chosen(every: list[Guard], sample: int | None, seed: int, only: str) -> list[Guard]:
+    """Those that are asked for, in the order of the seed, so that no file comes last."""
+    found = [guard for guard in every if re.search(only, guard.name)]
+    random.Random(seed).shuffle(found)  # noqa: S311 - no secret
+    return found if sample is None else found[:sample]
+
+
+def main() -> int:
+    """Parse, run, report."""
+    options = argparse.ArgumentParser(prog="make mutate", description=__doc__)
+    options.add_argument("--sample", type=int, help="so many guards, drawn by the seed; all without it")
+    options.add_argument("--seed", type=int, default=random.randrange(10**6))  # noqa: S311 - no secret
+    options.add_argument("--only", default="", help="a pattern on 'function: kind: text'")
+    options.add_argument("--list", action="store_true", help="print the guards and end")
+    options.add_argument("--together", type=int, default=2, help="so many at once")
+    asked = options.parse_args()
+    texts = sources()
+    every = [guard for name, text in texts.items() for guard in guards(name, text)]
+    picked = chosen(every, asked.sample, asked.seed, asked.only)
+    if asked.list:
+        print("\n".join(guard.name for guard in picked))
+        return 0
+    kinds = ", ".join(f"{kind} {n}" for kind, n in Counter(guard.kind for guard in every).most_common())
+    print(f"mutate: {len(every)} guards ({kinds}); {len(picked)} are tried, seed {asked.seed}", flush=True)
+    began = time.monotonic()
+
+    def tell(verdict: Verdict) -> None:
+        done = len(loop.verdicts)
+        if verdict.ended == SURVIVED or done % 25 == 0:
+            gone = time.monotonic() - began
+            left = gone / done * (len(picked) - done)
+            sys.stderr.write(
+                f"mutate: {done} of {len(picked)}, {gone:.0f} s, about {left:.0f} s more; {verdict.ended}: {verdict.guard.name}\n"
+            )
+            sys.stderr.flush()
+
+    with (
+        Server(fsync=False, settings={"track_functions": "all", "max_connections": "300"}) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        os.environ["POOLKEEPER_TEST_DSN"] = server.dsn()
+        loop = Loop(texts, picked, Path(folder), tell, together=asked.together)
+        options_ = [
+            "-p",
+            "no:terminal",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not (wide or deep)",
+            "--timeout=60",
+            "-o",
+            "addopts=",
+        ]
+        code = pytest.main([*options_, str(ROOT / "tests" / "store")], plugins=[loop])
+    if code != pytest.ExitCode.OK or len(loop.verdicts) < len(picked):
+        return 1
+    for test in loop.left_out:
+        print(f"mutate: red with every guard in place, so it judged none: {test}")
+    return report(loop.verdicts, time.monotonic() - began)
+
+
+def report(verdicts: list[Verdict], seconds: float) -> int:
+    """Say what became of them; 0 if it is as it should be."""
+    reasons = known()
+    tried = [each for each in verdicts if each.ended != REFUSED]
+    alive = sorted((each for each in tried if each.ended == SURVIVED), key=lambda each: each.guard.name)
+    new = [each for each in alive if each.guard.name not in reasons]
+    dead = {each.guard.name for each in tried if each.ended != SURVIVED} & reasons.keys()
+    for each in alive:
+        print(f"survived: {each.guard.name} | {reasons.get(each.guard.name, 'NOT KNOWN')}")
+    for name in sorted(dead):
+        print(f"a test sees it now, take it off {KNOWN.name}: {name}")
+    share = 100 * len(alive) / max(1, len(tried))
+    counts = ", ".join(f"{ended} {n}" for ended, n in Counter(each.ended for each in verdicts).most_common())
+    print(f"mutate: {counts}; {share:.1f} % survived (at most {ALLOWED}), {len(new)} without a reason, {seconds:.0f} s")
+    return 1 if new or share > ALLOWED else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
