@@ -220,3 +220,48 @@ def test_a_hundred_submits_at_once_with_one_key(scene: Scene) -> None:
     assert (len({row[0] for row in won}), len(won)) == (1, 50)
     assert lost == {(None, "key_conflict", False, None, None, None, None)}
     assert scene.value("SELECT count(*) FROM poolkeeper.task") == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ('{"a": [1.50, {"b": "x.0 y", "c": 1e2}]}', '{"a": [1.5, {"c": 100.0, "b": "x.0 y"}]}', True),
+        ('{"a": 10.10, "b": null, "é": [true, []]}', '{"é": [true, []], "b": null, "a": 10.1}', True),
+        ('{"b": "1.0"}', '{"b": "1"}', False),
+        ('{"b": ".0"}', '{"b": ".00"}', False),
+        ("-0.0", "0", True),
+        ("0.10", "0.01", False),
+        ('["a, b"]', '["a", "b"]', False),
+    ],
+)
+def test_equal_values_have_one_digest_however_they_are_written(scene: Scene, one: str, other: str, same: bool) -> None:
+    """Q6: also where one of them is digested as it stands and the other has to be rewritten."""
+    query = "SELECT poolkeeper.payload_digest(%s::jsonb) = poolkeeper.payload_digest(%s::jsonb)"
+    assert scene.value(query, one, other) is same
+
+
+def test_a_batch_knows_its_keys_and_takes_the_others(scene: Scene) -> None:
+    """Q5, Q6: known, conflicting, new and doubled ones side by side, each with its own answer."""
+    known = [scene.submit(payload=n, key=f"k{n}") for n in range(3)]
+    wishes = [{"type": "a.b", "payload": n, "key": f"k{n}"} for n in range(40)]
+    wishes[1]["payload"] = "other"
+    wishes += [{"type": "a.b", "payload": 7, "key": "k7"}, {"type": "NO", "payload": 0, "key": "k0"}]
+    verdicts = scene.ask("submitter", calls.submit_many("q", wishes))
+    assert [v.code for v in verdicts[:4]] == [None, Code.KEY_CONFLICT, None, None]
+    assert [v.task_id for v in verdicts[:3]] == [known[0], None, known[2]]
+    assert sum(v.created for v in verdicts) == 37
+    assert (verdicts[40].created, verdicts[40].task_id) == (False, verdicts[7].task_id)
+    assert (verdicts[41].code, verdicts[41].task_id) == (None, known[0])
+    again = scene.ask("submitter", calls.submit_many("q", wishes))
+    assert [(v.code, v.task_id, v.created) for v in again] == [(v.code, v.task_id, False) for v in verdicts]
+    assert scene.value("SELECT count(*) FROM poolkeeper.task") == 40
+
+
+def test_ids_are_of_version_7_and_rise_with_time(scene: Scene) -> None:
+    """Contract: partitions and walks go by the time in them; 74 bits are chance, also within one call."""
+    first, second = scene.submit_many(300), scene.submit_many(300)
+    assert {(task_id.version, task_id.variant) for task_id in first} == {(7, "specified in RFC 4122")}
+    assert len(set(first + second)) == 600
+    assert max(task_id.int >> 80 for task_id in first) <= min(task_id.int >> 80 for task_id in second)
+    now = scene.value("SELECT extract(epoch FROM clock_timestamp()) * 1000")
+    assert abs(int(now) - (second[0].int >> 80)) < 60_000

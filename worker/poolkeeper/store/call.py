@@ -77,8 +77,22 @@ def maybe(kind: Callable[..., T]) -> Callable[[list[Row]], T | None]:
 
 
 def many(kind: Callable[..., T]) -> Callable[[list[Row]], list[T]]:
-    """Read every row."""
-    return lambda rows: [_build(kind, row._asdict()) for row in rows]
+    """Read every row; all have the columns of the first."""
+
+    def read(rows: list[Row]) -> list[T]:
+        if not rows:
+            return []
+        columns = rows[0]._fields
+        chosen = [(name, columns.index(name)) for name in _names(kind) if name in columns]
+        made = []
+        for row in rows:
+            values = {name: row[place] for name, place in chosen}
+            if values.get("code") is not None:
+                values["code"] = Code(values["code"])
+            made.append(kind(**values))
+        return made
+
+    return read
 
 
 def value(rows: list[Row]) -> Any:
@@ -90,10 +104,14 @@ def nothing(rows: list[Row]) -> None:
     """Read nothing."""
 
 
+def _names(kind: Callable[..., Any]) -> list[str]:
+    return [f.name for f in fields(cast("Any", kind))]
+
+
 def _build(kind: Callable[..., T], row: dict[str, Any]) -> T:
     if row.get("code") is not None:
         row["code"] = Code(row["code"])
-    names = {f.name for f in fields(cast("Any", kind))}
+    names = _names(kind)
     return kind(**{k: v for k, v in row.items() if k in names})
 
 

@@ -11,15 +11,19 @@ CREATE OR REPLACE FUNCTION poolkeeper.id_floor(_at timestamptz) RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT (lpad(to_hex((extract(epoch FROM _at) * 1000)::bigint), 12, '0') || '70008000000000000000')::uuid $$;
 
--- UUID version 7: 48 bits of milliseconds, then 74 random bits.
+-- The first half of a UUID version 7, up to and with the version: 48 bits of milliseconds.
+CREATE OR REPLACE FUNCTION poolkeeper.id_prefix(_at timestamptz) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT overlay(lpad(to_hex((extract(epoch FROM _at) * 1000)::bigint), 12, '0') PLACING '-' FROM 9 FOR 0) || '-7' $$;
+
+-- UUID version 7: that, then 74 random bits, in the places where a version 4 has them.
+CREATE OR REPLACE FUNCTION poolkeeper.new_id(_prefix text) RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE
+AS $$ SELECT (_prefix || substr(gen_random_uuid()::text, 16))::uuid $$;
+
 CREATE OR REPLACE FUNCTION poolkeeper.new_id() RETURNS uuid
 LANGUAGE sql VOLATILE PARALLEL SAFE
-AS $$
-    SELECT encode(set_bit(set_bit(
-        overlay(uuid_send(gen_random_uuid())
-                PLACING substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6),
-        52, 1), 53, 1), 'hex')::uuid
-$$;
+AS $$ SELECT poolkeeper.new_id(poolkeeper.id_prefix(clock_timestamp())) $$;
 
 -- Keys of lane and type, computed from their text: a collision shares a lane, never a right (contract 3).
 CREATE OR REPLACE FUNCTION poolkeeper.lane_key(_queue_id integer, _tenant text) RETURNS bigint

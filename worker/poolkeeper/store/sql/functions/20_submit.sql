@@ -51,9 +51,9 @@ AS $$
     END
 $$;
 
--- One refusal of admission, or NULL: the rule of Q7 in one place.
+-- One refusal of admission, or NULL: the rule of Q7 in one place. _text: the payload's.
 CREATE OR REPLACE FUNCTION poolkeeper.refusal(
-    _queue poolkeeper.queue, _caller poolkeeper.access, _type text, _tenant text, _payload jsonb,
+    _queue poolkeeper.queue, _caller poolkeeper.access, _type text, _tenant text, _payload jsonb, _text text,
     _run_at timestamptz, _expires_at timestamptz, _now timestamptz
 ) RETURNS text
 LANGUAGE sql STABLE
@@ -63,12 +63,35 @@ AS $$
         WHEN (_queue).paused THEN 'queue_paused'
         WHEN (_queue).part_paused AND poolkeeper.suspends((_queue).id, _tenant) THEN 'tenant_suspended'
         WHEN cardinality((_queue).task_types) > 0 AND _type <> ALL ((_queue).task_types) THEN 'unknown_type'
-        WHEN octet_length(p.text) > (_queue).max_payload_bytes THEN 'payload_too_large'
-        WHEN poolkeeper.unreadable(_payload, p.text) THEN 'payload_invalid'
+        WHEN octet_length(_text) > (_queue).max_payload_bytes THEN 'payload_too_large'
+        WHEN poolkeeper.unreadable(_payload, _text) THEN 'payload_invalid'
         WHEN _expires_at <= greatest(_run_at, _now) THEN 'max_age_passed'
     END
-    FROM (SELECT _payload::text AS text OFFSET 0) AS p
 $$;
+
+-- Takes the keys of a bulk submit that are free, in order and in one statement; answers whether these were all. None of them
+-- is taken where another transaction holds one for longer than a moment.
+CREATE OR REPLACE FUNCTION poolkeeper.take_keys_at_once(_queue_id integer, _rows poolkeeper.candidate[], _now timestamptz) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _all boolean;
+BEGIN
+    PERFORM set_config('lock_timeout', '200ms', true);
+    WITH wanted AS MATERIALIZED (
+        SELECT r.ordinal, r.tenant, r.key, r.id, r.payload FROM unnest(_rows) AS r WHERE r.key IS NOT NULL AND r.code IS NULL AND r.existing IS NULL
+    ), taken AS (
+        INSERT INTO poolkeeper.task_key (tenant, queue_id, key, task_id, digest, created_at)
+        SELECT r.tenant, _queue_id, r.key, r.id, poolkeeper.keyed_digest(r.payload, i.digest_inner, i.digest_outer), _now
+        FROM wanted AS r CROSS JOIN poolkeeper.instance AS i
+        ORDER BY r.tenant COLLATE "C", r.key COLLATE "C", r.ordinal
+        ON CONFLICT DO NOTHING RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM taken) = (SELECT count(*) FROM wanted) INTO _all;
+    RETURN _all;
+EXCEPTION WHEN lock_not_available THEN
+    RETURN false;
+END $$;
 
 -- Takes the idempotency keys of the candidates, in order. A candidate whose key is known gets the first task (existing)
 -- or key_conflict; whose key another transaction holds for longer than 5 s gets key_in_flight. One that was refused
@@ -81,20 +104,33 @@ DECLARE
     _one    record;
     _found  poolkeeper.task_key;
     _wait   text := current_setting('lock_timeout');
+    _bulk   boolean := cardinality(_rows) > 1;
+    _all    boolean := false;
     _digest bytea;
 BEGIN
     FOR _one IN
-        SELECT r.ordinal, k.task_id FROM unnest(_rows) AS r
-        JOIN poolkeeper.task_key AS k ON k.tenant = r.tenant AND k.queue_id = _queue_id AND k.key = r.key
-        WHERE r.code IS NOT NULL AND r.code <> 'role_not_allowed' AND k.digest = poolkeeper.payload_digest(r.payload)
+        SELECT r.ordinal, k.task_id, k.digest = poolkeeper.keyed_digest(r.payload, i.digest_inner, i.digest_outer) AS same, r.code IS NULL AS fresh
+        FROM unnest(_rows) AS r CROSS JOIN poolkeeper.instance AS i
+        CROSS JOIN LATERAL (SELECT h.task_id, h.digest FROM poolkeeper.task_key AS h
+                            WHERE h.tenant = r.tenant AND h.queue_id = _queue_id AND h.key = r.key OFFSET 0) AS k
+        WHERE CASE WHEN r.code IS NULL THEN _bulk ELSE r.code <> 'role_not_allowed' END
     LOOP
-        _rows[_one.ordinal].code := NULL;
-        _rows[_one.ordinal].existing := _one.task_id;
+        IF _one.same THEN
+            _rows[_one.ordinal].code := NULL;
+            _rows[_one.ordinal].existing := _one.task_id;
+        ELSIF _one.fresh THEN
+            _rows[_one.ordinal].code := 'key_conflict';
+        END IF;
     END LOOP;
+    IF _bulk THEN
+        _all := poolkeeper.take_keys_at_once(_queue_id, _rows, _now);
+    END IF;
     PERFORM set_config('lock_timeout', '5s', true);
     FOR _one IN
-        SELECT r.ordinal, r.id, r.tenant, r.key, r.payload
-        FROM unnest(_rows) AS r WHERE r.key IS NOT NULL AND r.code IS NULL AND r.existing IS NULL
+        SELECT r.ordinal, r.id, r.tenant, r.key, r.payload FROM unnest(_rows) AS r
+        LEFT JOIN LATERAL (SELECT k.task_id FROM poolkeeper.task_key AS k
+                           WHERE _bulk AND k.tenant = r.tenant AND k.queue_id = _queue_id AND k.key = r.key OFFSET 0) AS h ON true
+        WHERE NOT _all AND r.key IS NOT NULL AND r.code IS NULL AND r.existing IS NULL AND h.task_id IS DISTINCT FROM r.id
         ORDER BY r.tenant COLLATE "C", r.key COLLATE "C", r.ordinal
     LOOP
         _digest := poolkeeper.payload_digest(_one.payload);
@@ -140,23 +176,26 @@ CREATE OR REPLACE FUNCTION poolkeeper.candidates(_tasks jsonb, _q poolkeeper.que
 RETURNS poolkeeper.candidate[]
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    _prefix text := poolkeeper.id_prefix(clock_timestamp());
 BEGIN
     RETURN ARRAY(
-        SELECT ROW(c.ordinal, poolkeeper.new_id(), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
+        SELECT ROW(c.ordinal, poolkeeper.new_id(_prefix), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
                    c.payload, c.labels, c.traceparent, c.key,
                    coalesce(poolkeeper.misnamed(c.type, c.tenant, c.key, c.labels, c.traceparent, c.max_deliveries, c.run_at, _now),
-                            poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.run_at, c.expires_at, _now)), NULL)::poolkeeper.candidate
+                            poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.text, c.run_at, c.expires_at, _now)), NULL)::poolkeeper.candidate
         FROM (
             SELECT e.ordinality::integer AS ordinal, e.t ->> 'type' AS type, coalesce(e.t ->> 'tenant', 'default') AS tenant,
                    least(greatest(coalesce((e.t ->> 'priority')::numeric, _q.priority_default), _q.priority_min), _q.priority_max)::smallint AS priority,
                    d.run_at,
                    d.run_at + least(make_interval(secs => (e.t ->> 'max_age')::double precision), _q.max_age) AS expires_at,
                    (e.t ->> 'max_deliveries')::numeric AS max_deliveries,
-                   coalesce(e.t -> 'payload', 'null') AS payload, nullif(e.t -> 'labels', 'null') AS labels,
+                   coalesce(e.t -> 'payload', 'null') AS payload, coalesce((e.t -> 'payload')::text, 'null') AS text, nullif(e.t -> 'labels', 'null') AS labels,
                    e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key
             FROM jsonb_array_elements(_tasks) WITH ORDINALITY AS e (t, ordinality)
             CROSS JOIN LATERAL (SELECT coalesce(poolkeeper.moment(e.t ->> 'run_at'), _now)
                                      + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
+            OFFSET 0  -- each wish is read once, however often it is looked at
         ) AS c ORDER BY c.ordinal);
 END $$;
 

@@ -145,8 +145,9 @@ BEGIN
             SELECT a.ordinal, poolkeeper.lane_key(_q.id, a.tenant) AS lane FROM (
                 SELECT r.ordinal, r.tenant, r.key, CASE WHEN r.key IS NULL THEN 1 ELSE row_number() OVER (PARTITION BY r.tenant, r.key ORDER BY r.ordinal) END AS nth
                 FROM unnest(_rows) AS r WHERE r.code IS NULL) AS a
-            WHERE a.nth = 1 AND (a.key IS NULL OR NOT EXISTS (
-                SELECT FROM poolkeeper.task_key AS k WHERE k.tenant = a.tenant AND k.queue_id = _q.id AND k.key = a.key))
+            LEFT JOIN LATERAL (SELECT h.task_id FROM poolkeeper.task_key AS h
+                               WHERE h.tenant = a.tenant AND h.queue_id = _q.id AND h.key = a.key OFFSET 0) AS k ON true
+            WHERE a.nth = 1 AND k.task_id IS NULL
         ), lanes AS MATERIALIZED (
             SELECT l.lane, l.bound, poolkeeper.known_waiting(_q.id, l.lane, l.bound, l.wanted, _fresh,
                 CASE WHEN _fresh THEN (SELECT b.waiting FROM poolkeeper.backlog_lane AS b WHERE b.queue_id = _q.id AND b.lane = l.lane) END) AS waiting
