@@ -44,6 +44,10 @@ MAY: dict[str, set[str]] = {
     "dead_batch_announced": {"operator"},
     "purge": {"operator"},
     "maintain": {"worker", "operator", "person"},
+    "audit_tasks": {"operator", "reader", "person"},
+    "audit_keys": {"operator", "reader", "person"},
+    "audit_counts": {"operator", "reader", "person"},
+    "doctor": {"operator", "reader", "person"},
     "lead": {"operator"},
     "resign": {"operator"},
 }
@@ -81,6 +85,10 @@ def every_call(session: Any) -> dict[str, Any]:
         "dead_batch_announced": calls.dead_batch_announced(0, 1),
         "purge": calls.purge("local", "default", "default", "nobody", who="a"),
         "maintain": calls.maintain(),
+        "audit_tasks": calls.audit_tasks(),
+        "audit_keys": calls.audit_keys(),
+        "audit_counts": calls.audit_counts({}),
+        "doctor": calls.doctor(),
         "lead": calls.lead("local", "nobody", lease="a/b", epoch=1, holder="a"),
         "resign": calls.resign(NOBODY),
     }
@@ -98,7 +106,9 @@ def test_each_group_may_call_what_it_is_for_and_nothing_else(scene: Scene, kind:
             with pytest.raises(Forbidden) as caught:
                 run(conn, call)
             assert caught.value.code is Code.ROLE_NOT_ALLOWED
-    assert set(every_call(session)) == set(MAY) == set(calls.__all__) - {"submit_many", "listen", "backend"}
+    assert (
+        set(every_call(session)) == set(MAY) == set(calls.__all__) - {"submit_many", "listen", "backend", "only_look"}
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nobody"])

@@ -25,16 +25,17 @@ Row = Any
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """One statement of ``calls.sql``; ``read`` turns its rows into the answer."""
+    """One statement of ``calls.sql``, or of another file; ``read`` turns its rows into the answer."""
 
     name: str
     params: Mapping[str, Any]
     read: Callable[[list[Row]], T]
+    file: str = "calls.sql"
 
     @property
     def sql(self) -> bytes:
         """Text of the statement."""
-        return statements("calls.sql")[self.name].encode()
+        return statements(self.file)[self.name].encode()
 
 
 def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:

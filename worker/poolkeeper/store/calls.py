@@ -12,7 +12,9 @@ from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import error
+from poolkeeper.store.auditing import audit_counts, audit_keys, audit_tasks, only_look
 from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one, value
+from poolkeeper.store.looking import doctor
 from poolkeeper.store.rows import (
     Applied,
     Changed,
@@ -51,6 +53,9 @@ from poolkeeper.store.turns import (
 
 __all__ = [
     "apply_policy",
+    "audit_counts",
+    "audit_keys",
+    "audit_tasks",
     "backend",
     "cancel",
     "checkpoint",
@@ -59,6 +64,7 @@ __all__ = [
     "dead_letters",
     "decisions",
     "discard",
+    "doctor",
     "end_session",
     "extend",
     "installation",
@@ -66,6 +72,7 @@ __all__ = [
     "listen",
     "maintain",
     "mark_sessions",
+    "only_look",
     "pause",
     "purge",
     "queues",

@@ -96,6 +96,21 @@ SELECT * FROM poolkeeper.lead(%(cluster)s, %(namespace)s, %(lease)s, %(epoch)s, 
 -- name: resign
 SELECT poolkeeper.resign(%(term)s) AS value
 
+-- name: only_look
+SELECT set_config('transaction_read_only', 'on', true) AS looks, set_config('statement_timeout', %(milliseconds)s::text || 'ms', true) AS lasts
+
+-- name: audit_tasks
+SELECT * FROM poolkeeper.audit_tasks(%(after)s, %(most)s)
+
+-- name: audit_keys
+SELECT * FROM poolkeeper.audit_keys(%(block)s, %(most)s)
+
+-- name: audit_counts
+SELECT * FROM poolkeeper.audit_counts(%(expired)s::jsonb)
+
+-- name: doctor
+SELECT poolkeeper.doctor() AS value
+
 -- name: listen
 LISTEN poolkeeper
 

@@ -34,6 +34,7 @@ BEGIN
         RETURN NEXT;
         RETURN;
     END IF;
+    INSERT INTO poolkeeper.retention_walk AS w (kind, began_at) VALUES ('maintain', _now) ON CONFLICT (kind) DO UPDATE SET began_at = EXCLUDED.began_at;
 
     dead_letters := poolkeeper.discard_old(_most, _now);
     SELECT * INTO _due FROM poolkeeper.erase_checkpoints(_most, _now);

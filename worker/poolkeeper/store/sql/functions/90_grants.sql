@@ -42,3 +42,5 @@ GRANT EXECUTE ON FUNCTION
     poolkeeper.purge(text, text, text, text, text, jsonb, integer, uuid)
     TO poolkeeper_operator;
 GRANT EXECUTE ON FUNCTION poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid) TO poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.audit_tasks(uuid, integer), poolkeeper.audit_keys(bigint, integer), poolkeeper.audit_counts(jsonb), poolkeeper.doctor()
+    TO poolkeeper_operator, poolkeeper_reader, poolkeeper_person;

@@ -393,7 +393,7 @@ CREATE INDEX decision_pool ON poolkeeper.decision (pool_id, no);
 CREATE INDEX decision_age ON poolkeeper.decision (pool_id, at);
 
 CREATE TABLE poolkeeper.retention_walk (  -- how far each walk of the upkeep has come (Q52)
-    kind      text PRIMARY KEY,           -- payload, result, events: over the tasks; pools
+    kind      text PRIMARY KEY,           -- payload, result, events: over the tasks; pools; maintain: the last upkeep
     task_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     pool_id   integer NOT NULL DEFAULT 0,
     began_at  timestamptz NOT NULL
