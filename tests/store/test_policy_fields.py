@@ -327,3 +327,18 @@ def test_the_operator_is_told_the_queues_own_limit(scene: Scene, spec: dict[str,
     policy(scene, {"concurrency": spec})
     (queue,) = scene.ask("operator", calls.stats(cluster=None)).queues
     assert queue.concurrency_max == told
+
+
+@pytest.mark.parametrize("field", ["maxRunTime", "maxTenure", "progressTimeout"])
+@pytest.mark.parametrize("bound", [20, 60])
+def test_run_limits(scene: Scene, field: str, bound: int) -> None:
+    """Q21: a delivery whose worker renews is ended at the bound (and half a visibility timeout, which marks of progress may take)."""
+    policy(scene, {field: f"{bound}s"})
+    task_id, worker = scene.submit(), scene.worker()
+    worker.take()
+    passed = 0
+    while scene.state(task_id) == "running":
+        scene.advance(4)
+        passed += 4
+        worker.renew(task_id)
+    assert bound <= passed <= bound + 12

@@ -31,6 +31,9 @@ class Keeper:
         ctx.checkpoint = value
         return True
 
+    def progress(self) -> None:
+        self.saved.append("progress")
+
     async def succeed(self, ctx: Context, connection: Any, result: Any) -> bool:
         return self.succeed_sync(ctx, connection, result)
 
@@ -54,6 +57,8 @@ async def test_a_halted_delivery_raises_at_every_call() -> None:
         await ctx.save_checkpoint(2)
     with pytest.raises(LeaseLost):
         ctx.raise_if_canceled()
+    with pytest.raises(LeaseLost):
+        ctx.progress()
     assert keeper.saved == [1]
     assert ctx.checkpoint == 1
 

@@ -8,6 +8,9 @@ from poolkeeper.policy import PolicyError, QueuePolicy, read_policy
 DEFAULTS: dict[str, object] = {
     "visibility_timeout_seconds": 15.0,
     "max_age_seconds": None,
+    "max_run_time_seconds": None,
+    "max_tenure_seconds": None,
+    "progress_timeout_seconds": None,
     "max_deliveries": 5,
     "max_hand_backs": 20,
     "max_snoozes": 100,
@@ -52,6 +55,9 @@ def test_an_empty_policy_has_the_documented_defaults():
     [
         ({"visibilityTimeout": "500ms"}, "visibility_timeout_seconds", 0.5),
         ({"maxAge": "24h"}, "max_age_seconds", 86_400.0),
+        ({"maxRunTime": "1h"}, "max_run_time_seconds", 3600.0),
+        ({"maxTenure": "24h"}, "max_tenure_seconds", 86_400.0),
+        ({"progressTimeout": "10m"}, "progress_timeout_seconds", 600.0),
         ({"maxDeliveries": 3}, "max_deliveries", 3),
         ({"maxHandBacks": 2}, "max_hand_backs", 2),
         ({"maxSnoozes": 7}, "max_snoozes", 7),

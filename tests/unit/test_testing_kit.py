@@ -133,3 +133,15 @@ def test_a_success_in_a_transaction_is_remembered_not_done() -> None:
 
     result = run_task(local, "t.books", 3)
     assert (result.outcome, result.result, result.succeeded_in) == ("succeeded", "returned", [{"lines": 3}])
+
+
+def test_signs_of_progress_are_counted() -> None:
+    """Q21, Q50: a test sees how often the handler said that it gets on."""
+    app = Poolkeeper()
+
+    @app.task("steps.take")
+    async def take(count: int, ctx: Context) -> None:
+        for _ in range(count):
+            ctx.progress()
+
+    assert run_task(app, "steps.take", 3).progressed == 3

@@ -87,6 +87,10 @@ class Keeper(Protocol):
         """Store `value`, from a thread."""
         ...
 
+    def progress(self) -> None:
+        """Note a sign of progress, from any thread."""
+        ...
+
     def certain(self) -> bool:
         """Return whether the lease is known to be held: a renewal was answered within its length."""
         ...
@@ -212,6 +216,14 @@ class Context:
             )
         self._raise_if_halted(saving=True)
         return self._keeper.succeed_sync(self, connection, result)
+
+    def progress(self) -> None:
+        """Say that the handler is getting on, for queues with a progressTimeout; costs nothing, as often as you like.
+
+        Told with the worker's next renewal. A checkpoint is a sign of progress as well. Raises LeaseLost as all calls do.
+        """
+        self._raise_if_halted()
+        self._keeper.progress()
 
     def raise_if_canceled(self) -> None:
         """Raise LeaseLost if the task was canceled, its lease lost, or (in threads) no longer certain."""

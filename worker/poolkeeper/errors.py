@@ -106,7 +106,17 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
         ),
         Conflict,
     ),
-    **dict.fromkeys((Code.STALE_TOKEN, Code.LEASE_EXPIRED, Code.CANCELED), LeaseLost),
+    **dict.fromkeys(
+        (
+            Code.STALE_TOKEN,
+            Code.LEASE_EXPIRED,
+            Code.CANCELED,
+            Code.MAX_RUN_TIME,
+            Code.MAX_TENURE,
+            Code.PROGRESS_TIMEOUT,
+        ),
+        LeaseLost,
+    ),
     **dict.fromkeys((Code.UNKNOWN_TASK, Code.UNKNOWN_QUEUE, Code.UNKNOWN_POOL), NotFound),
     Code.ROLE_NOT_ALLOWED: Forbidden,
     **dict.fromkeys(

@@ -276,6 +276,18 @@ class QueuePolicy(PolicyModel):
         None,
         description="A task that has not started this long after it was due becomes a dead letter (max_age). Absent: none.",
     )
+    max_run_time: Annotated[Duration, Between("1s", "8760h")] | None = Field(
+        None,
+        description="A delivery that runs for longer than this is ended and counts as failed (max_run_time), also while its worker renews. Absent: none.",
+    )
+    max_tenure: Annotated[Duration, Between("1s", "8760h")] | None = Field(
+        None,
+        description="A task whose deliveries ran for longer than this, together, becomes a dead letter (max_tenure). Absent: none.",
+    )
+    progress_timeout: Annotated[Duration, Between("1s", "8760h")] | None = Field(
+        None,
+        description="A delivery without a checkpoint or ctx.progress() for this long is ended and counts as failed (progress_timeout). Absent: none.",
+    )
     max_deliveries: int = Field(
         5, ge=1, le=100, description="Deliveries that may fail or expire before the task becomes a dead letter."
     )
@@ -324,10 +336,13 @@ class QueuePolicy(PolicyModel):
 
     def to_store(self) -> dict[str, Any]:
         """The policy as `apply_policy` takes it: snake_case keys, seconds and bytes."""
-        elapsed, age = self.backoff.max_elapsed, self.max_age
+        elapsed = self.backoff.max_elapsed
         return {
             "visibility_timeout_seconds": self.visibility_timeout.total_seconds(),
-            "max_age_seconds": None if age is None else age.total_seconds(),
+            **{
+                f"{name}_seconds": None if (limit := getattr(self, name)) is None else limit.total_seconds()
+                for name in ("max_age", "max_run_time", "max_tenure", "progress_timeout")
+            },
             "max_deliveries": self.max_deliveries,
             "max_hand_backs": self.max_hand_backs,
             "max_snoozes": self.max_snoozes,

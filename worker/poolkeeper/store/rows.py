@@ -113,13 +113,14 @@ class TurnAnswer:
 
 @dataclass(frozen=True)
 class RenewAnswer:
-    """``lost``: held in vain; ``canceled``: asked to stop; ``grace``: the real one of a terminating pod, if known."""
+    """``lost``: held in vain; ``canceled``: asked to stop; ``grace``: the real one of a terminating pod, if known; ``codes`` say why."""
 
     lost: list[UUID]
     canceled: list[UUID]
     draining: bool
     grace: timedelta | None
     visibility_timeout: timedelta | None
+    codes: dict[UUID, Code] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from psycopg.types.json import Json
 
+from poolkeeper.codes import ALREADY_DONE, Code
 from poolkeeper.store.call import Call, Row, nothing, one, value
 from poolkeeper.store.rows import (
     CheckpointVerdict,
@@ -129,18 +130,19 @@ def renew(
 ) -> Call[RenewAnswer]:
     """Renew for every lease of the session (Q20). ``complete``: ``held`` is all that answers up to ``received`` brought
        and that no answered settle ended; other leases of those turns go back unstarted, their answers never arrived.
-    ``stats``: totals ``finished`` and ``busy_seconds`` of the process.
+    ``stats``: totals ``finished`` and ``busy_seconds`` of the process; ``progress``: tasks that gave a sign of it (Q21).
     """
 
     def read(rows: list[Row]) -> RenewAnswer:
         note = rows[-1].extra
         tasks = rows[:-1]
         return RenewAnswer(
-            [r.task_id for r in tasks if r.code == "lease_expired"],
+            [r.task_id for r in tasks if r.code not in {Code.CANCELED, ALREADY_DONE}],
             [r.task_id for r in tasks if r.code == "canceled"],
             note["draining"],
             _seconds(note["grace"]),
             _seconds(note["visibility_timeout"]),
+            {r.task_id: Code(r.code) for r in tasks if r.code != ALREADY_DONE},
         )
 
     params = {

@@ -24,7 +24,7 @@ MAX_CHECKPOINT = 64 * 1024
 class TestResult:
     """How the delivery ended. `checkpoints` are the saved values in order; `error` is the text that would be stored.
 
-    `succeeded_in`: what the handler called `succeed_in` with, in order; nothing was done on those connections.
+    `progressed`: how often it called `ctx.progress()`. `succeeded_in`: what the handler called `succeed_in` with, in order; nothing was done on those connections.
     """
 
     __test__: ClassVar[bool] = False
@@ -36,6 +36,7 @@ class TestResult:
     retry_after: float | None = None
     checkpoints: list[Any] = field(default_factory=list)
     succeeded_in: list[Any] = field(default_factory=list)
+    progressed: int = 0
 
 
 class Notes:
@@ -44,10 +45,15 @@ class Notes:
     def __init__(self, *, stopping: bool, max_checkpoint: int) -> None:
         self.saved: list[Any] = []
         self.succeeded_in: list[Any] = []
+        self.progressed = 0
         self.stopping = Stopping()
         self._max = max_checkpoint
         if stopping:
             self.stopping.set()
+
+    def progress(self) -> None:
+        """Count a sign of progress."""
+        self.progressed += 1
 
     def certain(self) -> bool:
         """Return True: there is no lease to lose."""
@@ -130,6 +136,7 @@ async def arun_task(
         outcome.retry_after,
         notes.saved,
         notes.succeeded_in,
+        notes.progressed,
     )
 
 

@@ -18,7 +18,7 @@ import psycopg
 from poolkeeper import jsonsafe
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, HandedBack, Stopping
-from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
+from poolkeeper.errors import CLASSES, LeaseLost, PoolkeeperError, Refused
 from poolkeeper.store import Call, calls
 from poolkeeper.store.rows import CheckpointVerdict
 from poolkeeper.worker import owntransaction
@@ -29,7 +29,7 @@ _log = logging.getLogger("poolkeeper.worker")
 PER_SECOND = 10.0
 """Checkpoints of one delivery per second, and as many in a burst, until the store has told the queue's own rate."""
 
-_LOST = {Code.LEASE_EXPIRED, Code.STALE_TOKEN, Code.CANCELED, Code.UNKNOWN_TASK}
+_LOST = {code for code, kind in CLASSES.items() if kind is LeaseLost} | {Code.UNKNOWN_TASK}
 
 
 class Desk:
@@ -43,6 +43,7 @@ class Desk:
         "ended_itself",
         "has_kept",
         "kept",
+        "progressed",
         "sequence",
         "timer",
         "token",
@@ -52,6 +53,7 @@ class Desk:
         self._writer = writer
         self.token = token
         self.sequence = 0
+        self.progressed = False
         self.allowance = math.inf  # a whole burst of whatever the rate is
         self.counted_at = 0.0
         self.kept: Any = None
@@ -64,6 +66,10 @@ class Desk:
     def stopping(self) -> Stopping:
         """Set when the worker drains."""
         return self._writer.stopping
+
+    def progress(self) -> None:
+        """Note a sign of progress, for the next renewal to tell; from any thread."""
+        self.progressed = True
 
     def certain(self) -> bool:
         """Return whether the lease is held for certain."""

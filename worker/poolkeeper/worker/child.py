@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from datetime import datetime
 from multiprocessing import connection
 from types import FrameType
@@ -27,7 +28,7 @@ from poolkeeper import jsonsafe
 from poolkeeper.app import Handler
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, HandedBack, Stopping
-from poolkeeper.errors import LeaseLost, PoolkeeperError, Refused
+from poolkeeper.errors import CLASSES, LeaseLost, PoolkeeperError, Refused
 from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
 from poolkeeper.worker import logs
 from poolkeeper.worker.copies import Original
@@ -48,6 +49,7 @@ class Parent:
         self._pipe = pipe
         self._lock = threading.Lock()
         self._number = 0
+        self._progress_at = 0.0
         self._answers: dict[int, dict[str, Any]] = {}
         self._answered = threading.Condition()
 
@@ -58,6 +60,13 @@ class Parent:
                 self._pipe.send_bytes(json.dumps(message).encode())
             except OSError:
                 os._exit(1)
+
+    def progress(self) -> None:
+        """Tell the parent of progress, at most once a second."""
+        now = time.monotonic()
+        if now >= self._progress_at:
+            self._progress_at = now + 1.0
+            self.send({"progress": True})
 
     def certain(self) -> bool:
         """Return True: the parent knows, and refuses checkpoints while it does not."""
@@ -198,7 +207,7 @@ def _raise(ctx: Context | None) -> None:
 
 
 def _error(code: str, text: str) -> PoolkeeperError:
-    kind = LeaseLost if code in {Code.CANCELED, Code.LEASE_EXPIRED, Code.STALE_TOKEN} else Refused
+    kind = LeaseLost if CLASSES.get(Code(code)) is LeaseLost else Refused
     return kind(Code(code), text)
 
 

@@ -7,6 +7,7 @@ use. Checkpoints go through the parent, which holds the token; the child is give
 transaction of its own.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -222,6 +223,9 @@ def _news(ctx: Context) -> list[tuple[str, Any]]:
 def _answer(ctx: Context, pipe: "connection.Connection[Any, Any]", message: dict[str, Any], token: Token) -> None:
     if "save" in message:
         _send(pipe, _save(ctx, message))
+    elif "progress" in message:
+        with contextlib.suppress(LeaseLost):  # it hears that by itself
+            ctx.progress()
     elif "token" in message:  # else it says that it has begun
         _send(pipe, {"saved": message["token"], "token": token()})
 

@@ -75,6 +75,7 @@ class Worker:
         self._session: Session | None = None
         self._drain: Drain | None = None
         self._real_grace: float | None = None
+        self._progress: set[UUID] = set()  # what the next answered renewal tells
         self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named
         self._heard: dict[signal.Signals, Any] = {}
         self._listening: asyncio.TimerHandle | None = None
@@ -253,21 +254,30 @@ class Worker:
         """Return what the renewal thread sends; called there."""
         assert self._session is not None  # noqa: S101  (the thread begins after registration)
         slots = self.slots
-        stats = {"finished": slots.finished, "busy_seconds": round(slots.busy_seconds, 3), "busy": len(slots.running)}
+        stats: dict[str, Any] = {
+            "finished": slots.finished,
+            "busy_seconds": round(slots.busy_seconds, 3),
+            "busy": len(slots.running),
+        }
+        self._progress |= slots.progressed()
+        if self._progress:
+            stats["progress"] = [str(task_id) for task_id in self._progress]
         self._named = slots.held()
         return self._session, self.turns.received, list(self._named), stats
 
     def _renewed(self, answer: RenewAnswer) -> None:
         """Heed a renewal's answer; called in its thread, so that blocked event loops do not keep threads from hearing it."""
+        self._progress.clear()
         canceled = {task_id: self._named[task_id] for task_id in answer.canceled}
         lost = {task_id: self._named[task_id] for task_id in answer.lost}
         for task_id, delivery in canceled.items():
             told = LeaseLost(Code.CANCELED, f"task {task_id}: canceled on request")
             self.slots.halt(task_id, delivery, "canceled", told)
         for task_id, delivery in lost.items():
-            told = LeaseLost(Code.LEASE_EXPIRED, f"task {task_id}: its lease is lost")
+            code = answer.codes[task_id]
+            told = LeaseLost(code, f"task {task_id}: its lease is lost ({code})")
             if self.slots.halt(task_id, delivery, "lost", told):
-                _log.warning("task %s: its lease is lost, the handler is stopped", task_id)
+                _log.warning("task %s: its lease is lost (%s), the handler is stopped", task_id, code)
         self._soon(lambda: self._renewed_here(answer, lost))
 
     def _renewed_here(self, answer: RenewAnswer, lost: dict[UUID, int]) -> None:

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from pydantic import ValidationError
 
 from poolkeeper.app import Handler
+from poolkeeper.codes import Code
 from poolkeeper.context import Context
 from poolkeeper.errors import LeaseLost, Refused
 from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
@@ -34,10 +35,11 @@ Why = Literal["canceled", "lost", "handed_back"]
 class Running:
     """One delivery in a slot."""
 
-    __slots__ = ("begun", "claimed", "ctx", "desk", "halted_at", "handler", "started", "task", "why")
+    __slots__ = ("begun", "claimed", "ctx", "desk", "halted_at", "handler", "key", "started", "task", "why")
 
     def __init__(self, claimed: Claimed, handler: Handler, ctx: Context, desk: Desk) -> None:
         self.claimed = claimed
+        self.key = claimed.task_id  # of `Slots.running`
         self.handler = handler
         self.ctx = ctx
         self.desk = desk
@@ -108,6 +110,17 @@ class Slots:
             except RuntimeError:  # changed while it was copied
                 continue
             return held
+
+    def progressed(self) -> set[UUID]:
+        """Return the tasks whose handlers gave a sign of progress since this was called last; from any thread."""
+        while True:
+            try:
+                runs = [run for run in self.running.values() if run.desk.progressed]
+            except RuntimeError:  # changed meanwhile
+                continue
+            for run in runs:
+                run.desk.progressed = False
+            return {run.claimed.task_id for run in runs}
 
     def take(
         self, started: list[Claimed], refused: Mapping[UUID, str], claimed: list[Claimed], *, start: bool = True
@@ -208,6 +221,11 @@ class Slots:
             return
         desk = Desk(self._writer, claimed.token)
         run = Running(claimed, handler, _context(claimed, handler, desk), desk)
+        before = self.running.pop(claimed.task_id, None)
+        if before is not None:  # its lease was lost and it does not end: it goes on costing its slot
+            before.key = uuid4()
+            before.halt("lost", LeaseLost(Code.LEASE_EXPIRED, f"task {claimed.task_id}: another delivery has begun"))
+            self.running[before.key] = before
         self.running[claimed.task_id] = run
         if handler.isolation == "process" or claimed.suspect:
             self._threads.do(
@@ -274,7 +292,7 @@ class Slots:
         self._leave(run, outcome)
 
     def _leave(self, run: Running, outcome: Outcome) -> None:
-        if self.running.get(run.claimed.task_id) is not run:
+        if self.running.get(run.key) is not run:
             return  # abandoned before
         run.desk.close()
         took = time.monotonic() - run.started
@@ -283,7 +301,7 @@ class Slots:
         self.typical += (took - self.typical) * 0.05
         if run.why != "lost":
             self._settle(run.claimed, outcome, own_transaction=run.desk.ended_itself)
-        del self.running[run.claimed.task_id]
+        del self.running[run.key]
         self.fill()
         self._changed()
 

@@ -72,7 +72,7 @@ BEGIN
         WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND (l.started_at IS NOT NULL OR l.token_hash = ANY (_gentle))
         RETURNING l
     ), ended AS MATERIALIZED (
-        SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, f.reason AS dead_reason, f.give_back,
+        SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, CASE WHEN f.state = 'dead' AND poolkeeper.is_limit(e.reason) THEN e.reason ELSE f.reason END AS dead_reason, f.give_back,
                CASE WHEN f.state = 'scheduled' AND e.reason = 'process_died' THEN 'ready' ELSE f.state END AS state,
                q.backoff_initial, q.backoff_max, q.backoff_factor, s.info ->> 'build' AS build,
                (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL AND e.reason IS DISTINCT FROM 'outage') OR e.reason = 'process_died' AS blamed
@@ -151,11 +151,12 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     _outcome text;
+    _reason  text;
 BEGIN
-    SELECT d.outcome INTO _outcome FROM poolkeeper.delivery AS d
+    SELECT d.outcome, d.reason INTO _outcome, _reason FROM poolkeeper.delivery AS d
     WHERE d.retention = 0 AND d.task_id = _task_id AND d.token_hash = _hash;
     IF FOUND THEN
-        RETURN CASE _outcome WHEN 'expired' THEN 'lease_expired' WHEN 'returned' THEN 'lease_expired' WHEN 'canceled' THEN 'canceled' ELSE 'already_done' END;
+        RETURN CASE WHEN poolkeeper.is_limit(_reason) THEN _reason ELSE CASE _outcome WHEN 'expired' THEN 'lease_expired' WHEN 'returned' THEN 'lease_expired' WHEN 'canceled' THEN 'canceled' ELSE 'already_done' END END;
     END IF;
     IF EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.task_id = _task_id AND l.token_hash = _hash AND l.started_at IS NOT NULL) THEN
         RETURN 'in_transaction';  -- the handler's own holds it: ask again

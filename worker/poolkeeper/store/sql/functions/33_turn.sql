@@ -201,6 +201,7 @@ DECLARE
     _apart   boolean := false;
     _busy    boolean := false;
     _moved   integer := 0;
+    _began   timestamptz;
     _row     poolkeeper.answer;
 BEGIN
     PERFORM poolkeeper.demand_durable();
@@ -244,7 +245,8 @@ BEGIN
         END IF;
     END IF;
 
-    _now := poolkeeper.clock();
+    _began := poolkeeper.clock();
+    _now := _began;
     _slots := coalesce(_slots, _want);
     -- 3. deliveries of an answer that never arrived go back unstarted (Q10)
     IF _turn > _received + 1 THEN
@@ -298,6 +300,12 @@ BEGIN
             _room := _room - (_got - 1);  -- one row is the note of where its walk stopped
             _slots := greatest(0, _slots - (_got - 1));
         END LOOP;
+    END IF;
+
+    -- 8. ends of what has started, where a queue limits how long it may run (Q21)
+    IF EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids)
+               AND (q.max_run_time IS NOT NULL OR q.max_tenure IS NOT NULL OR q.progress_timeout IS NOT NULL)) THEN
+        PERFORM poolkeeper.limit_runs(_s.id, _began);
     END IF;
 
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,

@@ -72,7 +72,8 @@ AS $$
 $$;
 
 -- Renews for all leases of the session at once (Q20). Waits for nothing: its own row is written by nobody else for
--- long. Answers, per task, what the process holds in vain: 'lease_expired' (no longer ours), 'canceled' (asked for) or
+-- long. Answers, per task, what the process holds in vain: 'lease_expired' (no longer ours; or which limit of its
+-- run time ended it), 'canceled' (asked for) or
 -- 'already_done' (succeeded in a transaction of its handler's own, which goes on); then one note: {draining, grace (s), visibility_timeout (s)}. _complete: _held is everything that answers up to
 -- _received brought; a lease of those turns that is not in it was granted by a turn that committed after its connection
 -- was given up, and after its successor: nobody would ever run it, so it goes back unstarted (Q10).
@@ -97,6 +98,10 @@ BEGIN
         busy_seconds = coalesce((_stats ->> 'busy_seconds')::double precision, s.busy_seconds),
         idle_since = CASE WHEN cardinality(_held) > 0 THEN NULL ELSE coalesce(s.idle_since, _now) END
     WHERE s.id = _s.id;
+    IF _stats ? 'progress' THEN
+        PERFORM poolkeeper.progressed(ARRAY(SELECT jsonb_array_elements_text(_stats -> 'progress'))::uuid[], _s.id, _now);
+    END IF;
+    PERFORM poolkeeper.sweep_limits(100, _now);  -- a worker whose slots all hang takes no turns
     IF _complete THEN
         PERFORM poolkeeper.end_deliveries(ARRAY(
             SELECT ROW(l.task_id, l.token_hash, 'returned', 'answer_lost', NULL, NULL, NULL, NULL)::poolkeeper.ending
@@ -105,7 +110,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT 'task', h.id, CASE WHEN l.task_id IS NOT NULL THEN 'canceled' WHEN poolkeeper.succeeded_in(h.id, _s.id) THEN 'already_done'
-                                  ELSE 'lease_expired' END, NULL::jsonb
+                                  ELSE poolkeeper.lost_by(h.id, _s.id) END, NULL::jsonb
         FROM unnest(_held) AS h (id)
         -- by the task first: by the session, each of n tasks would cost a look at n leases
         LEFT JOIN LATERAL (SELECT k.task_id, k.cancel_by, k.session_id FROM poolkeeper.lease AS k WHERE k.task_id = h.id OFFSET 0) AS l

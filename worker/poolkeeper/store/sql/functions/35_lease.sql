@@ -61,6 +61,9 @@ BEGIN
     ON CONFLICT (task_id) DO UPDATE
         SET delivery = EXCLUDED.delivery, sequence = EXCLUDED.sequence, version = EXCLUDED.version, value = EXCLUDED.value, saved_at = EXCLUDED.saved_at
         WHERE (c.delivery, c.sequence) < (EXCLUDED.delivery, EXCLUDED.sequence);
+    IF (_found.lease).progress_by IS NOT NULL THEN
+        PERFORM poolkeeper.progressed(ARRAY[_task_id], (_found.lease).session_id, poolkeeper.clock());
+    END IF;
     IF NOT (_found.lease).checkpointed THEN
         UPDATE poolkeeper.lease AS l SET checkpointed = true WHERE l.task_id = _task_id;
     END IF;

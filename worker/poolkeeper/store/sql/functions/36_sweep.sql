@@ -122,7 +122,7 @@ AS $$
 DECLARE
     _now timestamptz := poolkeeper.clock();
 BEGIN
-    RETURN poolkeeper.sweep_leases(_most, _now, _since) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
+    RETURN poolkeeper.sweep_leases(_most, _now, _since) + poolkeeper.sweep_limits(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
 END $$;
 
 -- _since: seconds since the caller's last sweep by its monotonic clock, if nothing failed since (Q23).
@@ -140,7 +140,7 @@ BEGIN
 END $$;
 
 -- When an idle session should come again at the latest: at the next due task of its queues, or just after the first
--- moment at which a lease can expire, else after 5 s (1 s where the policy says poll instead of notify).
+-- moment at which a lease can expire or a run is too long, else after 5 s (1 s where the policy says poll instead of notify).
 CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _now timestamptz) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
@@ -152,6 +152,8 @@ AS $$
         (SELECT extract(epoch FROM min(poolkeeper.lease_until(h.renewed_at, t.least, NULL)) - _now)::double precision + 0.05
          FROM (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q) AS t CROSS JOIN poolkeeper.holders() AS h
          WHERE poolkeeper.lease_until(h.renewed_at, t.least, NULL) > _now),
+        (SELECT extract(epoch FROM least(l.run_by, l.progress_by) - _now)::double precision FROM poolkeeper.lease AS l
+         WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1),
         (SELECT extract(epoch FROM min(q.visibility_timeout))::double precision / 4 FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids))
     ))
 $$;

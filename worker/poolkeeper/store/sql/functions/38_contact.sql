@@ -23,6 +23,12 @@ BEGIN
                         OR EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = k.id AND l.extended_until > _seen_at))))
         FOR NO KEY UPDATE OF k SKIP LOCKED));
     GET DIAGNOSTICS _n = ROW_COUNT;
+    UPDATE poolkeeper.lease AS l  -- what nobody could tell of does not count as run time (Q21)
+    SET run_by = l.run_by + (_now - _seen_at), progress_by = l.progress_by + (_now - _seen_at)
+    WHERE l.task_id = ANY (ARRAY(
+        SELECT k.task_id FROM poolkeeper.lease AS k
+        WHERE (k.run_by IS NOT NULL OR k.progress_by IS NOT NULL) AND least(k.run_by, k.progress_by) > _seen_at
+        FOR NO KEY UPDATE SKIP LOCKED));
     IF _now < _seen_at THEN
         UPDATE poolkeeper.lease AS l SET extended_until = l.extended_until - (_seen_at - _now)
         WHERE l.task_id = ANY (ARRAY(SELECT k.task_id FROM poolkeeper.lease AS k WHERE k.extended_until > _seen_at FOR NO KEY UPDATE SKIP LOCKED));

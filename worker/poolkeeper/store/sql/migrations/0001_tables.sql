@@ -51,6 +51,9 @@ CREATE TABLE poolkeeper.queue (
     paused                    boolean NOT NULL DEFAULT false,
     visibility_timeout        interval NOT NULL,
     max_age                   interval,
+    max_run_time              interval CHECK (max_run_time > interval '0'),      -- of one delivery (Q21); NULL: none
+    max_tenure                interval CHECK (max_tenure > interval '0'),        -- of all deliveries together
+    progress_timeout          interval CHECK (progress_timeout > interval '0'),  -- without a sign of progress
     max_deliveries            integer NOT NULL CHECK (max_deliveries >= 1),
     max_hand_backs            integer NOT NULL CHECK (max_hand_backs >= 0),
     max_snoozes               integer NOT NULL CHECK (max_snoozes BETWEEN 0 AND 32766),  -- what its counter holds
@@ -278,13 +281,17 @@ CREATE TABLE poolkeeper.lease (
     checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
     counted       boolean NOT NULL DEFAULT false,  -- its end opens its lane
     cancel_by     text,
-    cancel_why    text
+    cancel_why    text,
+    run_by        timestamptz,             -- the end of its run time, where its queue limits that (Q21)
+    run_why       text,                    -- max_run_time or max_tenure
+    progress_by   timestamptz              -- the end of the time without progress
 ) WITH (fillfactor = 45, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 -- fillfactor: a start is a HOT update, since half of a page is free for it
 ALTER TABLE poolkeeper.lease ADD PRIMARY KEY (task_id);   -- one owner (P2)
 CREATE INDEX lease_session ON poolkeeper.lease (session_id);
 CREATE INDEX lease_suspect ON poolkeeper.lease (session_id) WHERE suspect;  -- whether a session runs suspects
 CREATE INDEX lease_queue ON poolkeeper.lease (queue_id, lane);  -- counting against concurrency.max and a tenant's
+CREATE INDEX lease_limit ON poolkeeper.lease (least(run_by, progress_by)) WHERE run_by IS NOT NULL OR progress_by IS NOT NULL;  -- none without a limit
 CREATE INDEX lease_pool ON poolkeeper.lease (pool_id);    -- counting against maxRunning
 
 CREATE TABLE poolkeeper.dead (
