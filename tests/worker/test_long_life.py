@@ -24,13 +24,17 @@ def descriptors(worker: Worker) -> int:
     return len(list(Path(f"/proc/{worker.pid}/fd").iterdir()))
 
 
+def waiting(stage: Stage) -> int:
+    """How many have not ended."""
+    return sum(queue.ready + queue.running + queue.leased for queue in stage.ask(calls.stats(cluster=None)).queues)
+
+
 def run(stage: Stage, count: int) -> None:
     """Have so many tasks run, in pages, and wait until they are."""
     for first in range(0, count, PAGE):
         stage.submit_many("t.noop", list(range(first, min(first + PAGE, count))))
-        waiting = lambda: sum(queue.ready + queue.running + queue.leased for queue in stage.ask(calls.stats()).queues)  # noqa: E731
-        eventually(lambda: waiting() < 2 * PAGE, "the worker keeps up", 300)
-    eventually(lambda: waiting() == 0, "all have run", 300)
+        eventually(lambda: waiting(stage) < 2 * PAGE, "the worker keeps up", 300)
+    eventually(lambda: waiting(stage) == 0, "all have run", 300)
 
 
 @pytest.mark.deep
