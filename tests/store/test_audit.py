@@ -36,6 +36,9 @@ BREAKS: dict[str, str] = {  # what a hand of the owner does; the tasks are those
     "counters add up to the history since the last requeue": "UPDATE poolkeeper.dead SET spent = spent + 1 WHERE task_id = '{dead}'",
     "a dead letter has a reason that the list explains": "ALTER TABLE poolkeeper.dead DROP CONSTRAINT dead_reason_fkey; UPDATE poolkeeper.dead SET reason = 'bad luck' WHERE task_id = '{dead}'",
     "an ended task keeps no cursor": "INSERT INTO poolkeeper.checkpoint VALUES ('{ended}', 1, 1, 1, '1', now())",
+    "a task carries the gate of its ordering key wherever it is": "UPDATE poolkeeper.ready SET gate = 7 WHERE task_id = '{ready}'",
+    "of an ordering key at most one task is under way": "UPDATE poolkeeper.ready SET gate = 7 WHERE task_id = '{ready}'; UPDATE poolkeeper.later SET gate = 7 WHERE task_id = '{later}'",
+    "where an ordering key is free and a task waits for it, somebody will look": "DELETE FROM poolkeeper.gate_due",
     "a lane that could be served is open where tenants are bounded": "UPDATE poolkeeper.queue SET lanes_kept = true",
     "a key that knows an end has outlived its task": "UPDATE poolkeeper.task_key SET ended_at = now(), last_state = 'succeeded' WHERE task_id = '{ready}'",
     "the counter of lease expiries counts each expired delivery": "UPDATE poolkeeper.queue_count SET lease_expiries = 0",
@@ -67,6 +70,7 @@ def stocked(scene: Scene) -> dict[str, UUID]:
     worker.take()
     found["ready"] = scene.submit(key="k")
     found["later"] = scene.submit(delay=seconds(50))
+    found["ordered"] = scene.submit(ordering_key="k")
     return found
 
 
@@ -119,7 +123,7 @@ def test_pages_see_everything_once(own_scene: Scene, resume: bool) -> None:
     assert orphans > 30
     audit, found = walk(own_scene.owner, 10_000)
     small, same = walk(own_scene.owner, 7, resume=resume)
-    assert [(a.looked_tasks, a.looked_keys) for a in (audit, small)] == [(307, 301)] * 2
+    assert [(a.looked_tasks, a.looked_keys) for a in (audit, small)] == [(308, 301)] * 2
     assert found == same
     assert found["nothing is placed without its body"] >= 2 * orphans, "as tasks, and as keys"
 
@@ -230,7 +234,15 @@ def traffic(scene: Scene, dsns: dict[str, str], over: threading.Event, number: i
         rounds = 0
         while not over.is_set():
             rounds += 1
-            tasks = [{"type": "a.b", "payload": n, "key": f"k{number}.{rounds}.{n}"} for n in range(12)]
+            tasks = [
+                {
+                    "type": "a.b",
+                    "payload": n,
+                    "key": f"k{number}.{rounds}.{n}",
+                    "ordering_key": f"o{n}" if n % 3 == 0 else None,
+                }
+                for n in range(12)
+            ]
             ids = [v.task_id for v in run(ask["submitter"], calls.submit_many("q", tasks))]
             held = worker.turn(want=10, isolated=rounds % 5 == 0).claimed
             outcomes = ["succeeded", "failed", "dead", "rejected", "snoozed", "handed_back", "canceled"]

@@ -24,7 +24,9 @@ def impatient(scene: Scene, kind: str = "worker") -> psycopg.Connection:
     return conn
 
 
-@pytest.mark.parametrize("table", ["queue", "pool", "ready", "later", "suspect", "lease"])
+@pytest.mark.parametrize(
+    "table", ["queue", "pool", "ready", "later", "suspect", "lease", "gate", "gate_due", "ordered"]
+)
 def test_a_claim_waits_for_no_row_that_others_share(scene: Scene, held: psycopg.Connection, table: str) -> None:
     """Q10, Q51: whatever row a neighbour holds, the turn answers at once, sweep included."""
     scene.queue(concurrency_max=10)
@@ -32,6 +34,7 @@ def test_a_claim_waits_for_no_row_that_others_share(scene: Scene, held: psycopg.
     dead = scene.worker()
     scene.submit_many(4)
     dead.claim(2)
+    scene.submit_many(3, ordering_key="k")
     scene.submit(delay=seconds(5))
     scene.advance(16)
     scene.submit(delay=seconds(0.0))
@@ -64,9 +67,9 @@ def test_a_submit_waits_for_nobody(scene: Scene, held: psycopg.Connection) -> No
     scene.submit_many(2)
     worker = scene.worker()
     worker.claim(1)
-    for table in ("queue", "pool", "lease", "ready", "session", "task"):
+    for table in ("queue", "pool", "lease", "ready", "session", "task", "gate", "gate_due", "ordered"):
         held.execute(f"SELECT 1 FROM poolkeeper.{table} FOR UPDATE".encode())
-    assert run(impatient(scene, "submitter"), calls.submit("q", "a.b", 1, key="k")).code is None
+    assert run(impatient(scene, "submitter"), calls.submit("q", "a.b", 1, key="k", ordering_key="k")).code is None
     held.rollback()
 
 
@@ -83,11 +86,11 @@ def test_a_sweep_waits_for_no_lease(scene: Scene, held: psycopg.Connection) -> N
 
 
 def test_everything_at_once_without_a_deadlock(scene: Scene) -> None:
-    """Contract 19: workers with limits, sweeps, cancels, requeues, keys, policies and ends of sessions, side by side."""
+    """Contract 19: workers with limits, sweeps, cancels, requeues, keys, ordering, policies and ends of sessions, side by side."""
     scene.queue(concurrency_max=12, visibility_timeout_seconds=5, max_hand_backs=3)
     scene.queue("r", concurrency_max=12, visibility_timeout_seconds=5)
     scene.ask("operator", calls.set_pool("local/p", max_running=15))
-    ids = scene.submit_many(60) + scene.submit_many(60, queue="r")
+    ids = scene.submit_many(60) + scene.submit_many(30, queue="r") + scene.submit_many(30, queue="r", ordering_key="k")
     outcomes = ["succeeded", "failed", "dead", "handed_back", "snoozed"]
 
     def works(worker: Worker, seed: int) -> None:
@@ -109,13 +112,14 @@ def test_everything_at_once_without_a_deadlock(scene: Scene) -> None:
         for n in range(80):
             verb = rng.choice([calls.cancel, calls.requeue, calls.discard])
             run(conn, verb(rng.choice(ids), who="ann", why="x"))
-            run(conn, calls.submit(rng.choice("qr"), "a.b", 1, key=f"k{n}"))
+            run(conn, calls.submit(rng.choice("qr"), "a.b", 1, key=f"k{n}", ordering_key=rng.choice([None, "k", "l"])))
             run(conn, calls.sweep(20))
 
     def moves(conn: psycopg.Connection) -> None:
         for n in range(40):
             conn.execute("UPDATE poolkeeper.clock_offset SET by = by + '1 s'")
             conn.execute("SELECT * FROM poolkeeper.set_pool('local/p', %s)", [10 + n % 5])
+            scene.queue("r", concurrency_max=12, visibility_timeout_seconds=5, ordering=["skip", "block"][n % 2])
 
     with ThreadPoolExecutor(7) as pool:
         jobs = [pool.submit(works, scene.worker(conn=scene.connect("worker"), queues=["q", "r"]), n) for n in range(4)]

@@ -15,7 +15,20 @@ import pytest
 from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
 
-GROWING = ("ready", "lease", "later", "task", "delivery", "event", "task_key", "checkpoint", "dead", "retention_note")
+GROWING = (
+    "ready",
+    "ordered",
+    "gate_due",
+    "lease",
+    "later",
+    "task",
+    "delivery",
+    "event",
+    "task_key",
+    "checkpoint",
+    "dead",
+    "retention_note",
+)
 BATCH = 20
 MOST = 1200
 """Index entries, and blocks of one index, that all the calls of ``hot_calls`` together may touch."""
@@ -92,6 +105,8 @@ def full(scene: Scene) -> None:
         scene.submit_many(1500, queue=queue, delay=seconds(3000), max_age=seconds(9000))
     tasks = [{"type": "a.b", "payload": n, "key": f"k{n}"} for n in range(1500)]
     scene.ask("submitter", calls.submit_many("big", tasks))
+    keyed = [{"type": "a.b", "payload": n, "ordering_key": f"k{n % 300}"} for n in range(1500)]
+    scene.ask("submitter", calls.submit_many("big", keyed))
     worker = scene.worker(queues=["big"], concurrency=2000)
     held = worker.claim(1500)
     outcomes = ["succeeded", "dead", "failed", "rejected", "snoozed"]
@@ -122,7 +137,7 @@ STATISTICS = {
 
 def hot_calls(scene: Scene, worker: Worker) -> None:
     """A turn of everything, a renewal, a checkpoint and an extension, and looking for what is not there."""
-    tasks = [{"type": "a.b", "payload": n} for n in range(2 * BATCH)]
+    tasks = [{"type": "a.b", "payload": n, "ordering_key": None if n < BATCH else f"k{n}"} for n in range(2 * BATCH)]
     scene.ask("submitter", calls.submit_many("q", tasks))
     held = worker.claim(BATCH)
     assert len(held) == BATCH

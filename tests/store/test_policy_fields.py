@@ -212,6 +212,16 @@ def test_checkpoint_max_size(scene: Scene, size: str, code: str | None) -> None:
     assert saved.code == code
 
 
+@pytest.mark.parametrize(("ordering", "goes_on"), [("Block", 0), ("Skip", 1)])
+def test_ordering(scene: Scene, ordering: str, goes_on: int) -> None:
+    """Q9: what a dead letter does to the next of its key."""
+    policy(scene, {"ordering": ordering})
+    scene.submit_many(2, ordering_key="k")
+    worker = scene.worker()
+    worker.settle(worker.take(), "dead")
+    assert len(worker.claim(5)) == goes_on
+
+
 def test_dead_letter_owner_and_runbook(scene: Scene) -> None:
     """Q29: who looks at a dead letter sees whose it is and what to do."""
     policy(

@@ -10,7 +10,20 @@ from poolkeeper.store import calls
 from store.scene import Scene, Worker, await_blocked, meanwhile
 
 OWNER = ("local", "default", "default")
-HOLD = ("task", "ready", "later", "suspect", "lease", "dead", "delivery", "event", "checkpoint", "task_key")
+HOLD = (
+    "task",
+    "ready",
+    "ordered",
+    "gate_due",
+    "later",
+    "suspect",
+    "lease",
+    "dead",
+    "delivery",
+    "event",
+    "checkpoint",
+    "task_key",
+)
 
 
 def purge(scene: Scene, name: str = "q", most: int = 3, owner: tuple[str, str, str] = OWNER) -> int:
@@ -30,7 +43,7 @@ def rows(scene: Scene, queue_id: int) -> dict[str, int]:
     """What there is of a queue, in every table that has something of queues or their tasks."""
     found = {
         table: scene.value(f"SELECT count(*) FROM poolkeeper.{table} WHERE queue_id = %s", queue_id)
-        for table in (*HOLD, "policy", "queue_count", "backlog", "backlog_lane")
+        for table in (*HOLD, "policy", "queue_count", "backlog", "backlog_lane", "gate")
         if table != "checkpoint"
     }
     found["checkpoint"] = scene.value(
@@ -54,6 +67,7 @@ def one_of_each(scene: Scene, queue: str) -> tuple[Worker, dict[str, UUID]]:
     scene.ask("worker", calls.checkpoint(made["running"], running.token, {"step": 1}, sequence=1))
     made["scheduled"] = scene.submit(queue=queue, delay=3600)
     made["ready"] = scene.submit(queue=queue, key="x")
+    scene.submit(queue=queue, ordering_key="k")  # ready too, behind its key
     canceled = scene.submit(queue=queue)
     scene.ask("person", calls.cancel(canceled, who="ann", why="x"))
     return worker, {**made, "canceled": canceled}
@@ -169,10 +183,10 @@ class TestPurge:
         queue_id, other = scene.queue(), scene.queue("other")
         scene.submit(queue="other", key="k")
         late = scene.connect("submitter", autocommit=False)
-        late.execute("SELECT * FROM poolkeeper.submit('q', 'a.b', '1', '{\"key\": \"late\"}')")
+        late.execute("SELECT * FROM poolkeeper.submit('q', 'a.b', '1', '{\"key\": \"late\", \"ordering_key\": \"k\"}')")
         purge(scene)
         late.commit()
-        assert set(rows(scene, queue_id)) == {"task", "ready", "task_key"}
+        assert set(rows(scene, queue_id)) == {"task", "ordered", "gate_due", "task_key"}
         before = rows(scene, other)
         scene.ask("operator", calls.maintain())
         assert rows(scene, queue_id) == {}
@@ -192,7 +206,7 @@ class TestPurge:
             await_blocked(scene)
             conn.commit()
         assert page.result().removed == 1
-        assert rows(scene, queue_id).keys() <= {"policy", "queue_count"}
+        assert rows(scene, queue_id).keys() <= {"policy", "queue_count", "gate"}
 
     def test_the_name_is_free_for_a_new_queue_with_numbers_of_its_own(self, scene: Scene) -> None:
         """An Event about the new queue's first batch must not have the name of one about the old one's (O24)."""

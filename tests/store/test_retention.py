@@ -143,7 +143,7 @@ class TestEndedTasks:
         scene.queue("gone")
         task_id = done(scene, scene.worker(queues=["gone"]), queue="gone")
         scene.owner.execute(
-            "DELETE FROM poolkeeper.policy; DELETE FROM poolkeeper.queue_count; DELETE FROM poolkeeper.queue WHERE name = 'gone'"
+            "DELETE FROM poolkeeper.policy; DELETE FROM poolkeeper.queue_count; DELETE FROM poolkeeper.gate; DELETE FROM poolkeeper.queue WHERE name = 'gone'"
         )
         scene.advance(31 * DAY)
         upkeep(scene)

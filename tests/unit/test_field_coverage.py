@@ -45,6 +45,7 @@ COVERED = {
     "TaskQueue.taskTypes[]": POLICY + "test_task_types",
     "TaskQueue.pausedTaskTypes[]": POLICY + "test_paused_task_types",
     "TaskQueue.suspendedTenants[]": POLICY + "test_suspended_tenants",
+    "TaskQueue.ordering": POLICY + "test_ordering",
     "TaskQueue.wakeUp": POLICY + "test_wake_up",
     "TaskQueue.backoff.initial": POLICY + "test_backoff_initial",
     "TaskQueue.backoff.max": POLICY + "test_backoff_max",

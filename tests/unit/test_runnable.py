@@ -12,7 +12,7 @@ OLD = timedelta(seconds=40)
 QUEUE: dict[str, Any] = {
     "queue_id": 1, "namespace": "a", "name": "q", "policy_version": 1, "paused": False, "concurrency_max": None, "ready": 50,
     "scheduled": 0, "leased": 0, "running": 6, "waiting": 0, "dead": 2, "dead_recent": 0, "dead_unannounced": False, "oldest_runnable": OLD,
-    "next_due": None, "lease_expiries": 0, "suspects": 3, "no_capable_worker": 0,
+    "next_due": None, "lease_expiries": 0, "suspects": 3, "ordering": 0, "no_capable_worker": 0,
     "types": [TypeStats(type="a.b", ready=20, oldest=timedelta(seconds=5), suspects=1), TypeStats(type="c", ready=27, oldest=OLD, suspects=2)],
 }  # fmt: skip
 

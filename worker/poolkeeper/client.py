@@ -26,7 +26,7 @@ class Wishes(TypedDict, total=False):
     """What may be said about a task beside queue, type and payload; absent: the queue's default.
 
     `key` makes submitting idempotent within (tenant, queue); `run_at` must be aware of its time zone; `max_age` counts from
-    `run_at`.
+    `run_at`. Tasks of one `ordering_key` within (tenant, queue) run one after the other, in the order of their submits.
     """
 
     tenant: str
@@ -38,6 +38,7 @@ class Wishes(TypedDict, total=False):
     max_deliveries: int | None
     labels: Mapping[str, str] | None
     traceparent: str | None
+    ordering_key: str | None
 
 
 class Task(Wishes):

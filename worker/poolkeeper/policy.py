@@ -30,6 +30,13 @@ class PolicyModel(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
 
 
+class Ordering(StrEnum):
+    """What a dead letter does to the tasks of its ordering key that were submitted after it."""
+
+    BLOCK = "Block"
+    SKIP = "Skip"
+
+
 class WakeUp(StrEnum):
     """How workers hear of new tasks."""
 
@@ -316,6 +323,10 @@ class QueuePolicy(PolicyModel):
         description="Tenants of which nothing is claimed; what runs goes on, and submit refuses theirs with tenant_suspended. "
         "Absent or empty: none.",
     )
+    ordering: Ordering = Field(
+        Ordering.BLOCK,
+        description="What a dead letter with an ordering key does to later tasks of its key. Block: they wait until it is requeued or discarded. Skip: they go on.",
+    )
     wake_up: WakeUp = Field(
         WakeUp.NOTIFY,
         description="Notify: workers are woken when a task is submitted. Poll: they look on their own, and submit stays free of NOTIFY.",
@@ -349,6 +360,7 @@ class QueuePolicy(PolicyModel):
             "task_types": list(self.task_types),
             "paused_task_types": list(self.paused_task_types),
             "suspended_tenants": list(self.suspended_tenants),
+            "ordering": self.ordering.lower(),
             "wake_up": self.wake_up.lower(),
             "backoff_initial_seconds": self.backoff.initial.total_seconds(),
             "backoff_max_seconds": self.backoff.max.total_seconds(),

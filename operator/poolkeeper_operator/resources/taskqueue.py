@@ -43,6 +43,9 @@ class HeldBack(StatusModel):
     """Tasks that could run but for a reason."""
 
     isolation: int | None = Field(None, description="Wait for a run of their own after they killed a worker.")
+    ordering: int | None = Field(
+        None, description="Wait for an earlier task of their ordering key; not counted as ready, and ask for no pods."
+    )
     no_capable_worker: int | None = Field(
         None, description="Are of types that no worker of any pool of the queue can run; they ask for no pods."
     )

@@ -291,6 +291,7 @@ def _dead_letters(stats: QueueStats) -> Condition:
 def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
     held_back = HeldBack(
         isolation=stats.suspects or None,
+        ordering=stats.ordering or None,
         no_capable_worker=tasks(nobody) or None,
         tenant_limit=stats.held_back.tenant_limit or None,
         tenant_suspended=stats.held_back.tenant_suspended or None,

@@ -148,7 +148,7 @@ class Ticks:
         assert link.reading is not None  # noqa: S101 - a reading that succeeded
         count = self._count[link.key] = self._count.get(link.key, -1) + 1
         stats = link.reading.stats
-        work = any(q.ready or q.scheduled or q.leased or q.running or q.waiting for q in stats.queues)
+        work = any(q.ready or q.scheduled or q.leased or q.running or q.waiting or q.ordering for q in stats.queues)
         if work or count % SWEEP_EVERY == 0:
             began, before = time.monotonic(), self._swept_at.pop(link.key, None)  # gone, where it fails
             await link.call(calls.sweep(since=None if before is None else began - before))

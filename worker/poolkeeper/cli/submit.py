@@ -30,6 +30,7 @@ def _read() -> str:
 @click.argument("payload", default="null")
 @click.option("--tenant", default="default", show_default=True, help="The party that the task belongs to.")
 @click.option("--key", default=None, help="Idempotency key: the same key and payload is the same task.")
+@click.option("--ordering-key", default=None, help="Tasks of one ordering key run one after the other.")
 @click.option("--priority", type=int, default=None, help="Higher goes first, within the queue's bounds.")
 @click.option("--delay", callback=_duration, default=None, help="Not before this time has passed, such as 30s.")
 @click.option(
@@ -49,6 +50,7 @@ def submit(
     payload: str,
     tenant: str,
     key: str | None,
+    ordering_key: str | None,
     priority: int | None,
     delay: timedelta | None,
     max_age: timedelta | None,
@@ -72,6 +74,7 @@ def submit(
             value,
             tenant=tenant,
             key=key,
+            ordering_key=ordering_key,
             priority=priority,
             delay=delay,
             max_age=max_age,

@@ -109,11 +109,13 @@ def submit(
     max_deliveries: int | None = None,
     labels: Mapping[str, Any] | None = None,
     traceparent: str | None = None,
+    ordering_key: str | None = None,
     notify: bool = True,
 ) -> Call[Verdict]:
     """Submit one task (Q4, Q6, Q7). ``queue`` is ``namespace/name``; without "/", namespace ``default``.
 
-    ``key`` makes the submit idempotent within (tenant, queue); ``max_age`` counts from ``run_at`` plus ``delay``.
+    ``key`` makes the submit idempotent within (tenant, queue); ``max_age`` counts from ``run_at`` plus ``delay``; of one
+    ``ordering_key`` within (tenant, queue) one task runs after the other (Q9).
     """
     wish = {
         "type": type,
@@ -127,6 +129,7 @@ def submit(
         "max_deliveries": max_deliveries,
         "labels": labels,
         "traceparent": traceparent,
+        "ordering_key": ordering_key,
     }
     many_call = submit_many(queue, [wish], notify=notify)
     return Call(many_call.name, many_call.params, lambda rows: many_call.read(rows)[0])

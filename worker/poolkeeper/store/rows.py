@@ -177,6 +177,7 @@ class TaskView:
     deliveries: int
     cancel_requested: bool
     erased: list[str]  # of payload, result, checkpoint: what retention has taken; it is None now and was not
+    ordering_key: str | None = None
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,7 @@ class QueueStats:
     next_due: timedelta | None
     lease_expiries: int
     suspects: int
+    ordering: int  # ready but for an earlier task of their ordering key; not among `ready` (Q9)
     no_capable_worker: int  # ready, suspects included, of types that nobody can run, as far as sessions told (Q11)
     types: list[TypeStats]  # what could run: those held back are not in it
     held_back: HeldBack = HeldBack()

@@ -8,7 +8,7 @@
 DO $$ BEGIN
     CREATE TYPE poolkeeper.candidate AS (
         ordinal integer, id uuid, type text, tenant text, priority smallint, run_at timestamptz, expires_at timestamptz,
-        max_deliveries integer, payload jsonb, labels jsonb, traceparent text, key text, code text, existing uuid);
+        max_deliveries integer, payload jsonb, labels jsonb, traceparent text, key text, code text, existing uuid, ordering_key text);
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
@@ -183,7 +183,8 @@ BEGIN
         SELECT ROW(c.ordinal, poolkeeper.new_id(_prefix), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
                    c.payload, c.labels, c.traceparent, c.key,
                    coalesce(poolkeeper.misnamed(c.type, c.tenant, c.key, c.labels, c.traceparent, c.max_deliveries, c.run_at, _now),
-                            poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.text, c.run_at, c.expires_at, _now)), NULL)::poolkeeper.candidate
+                            CASE WHEN NOT poolkeeper.printable(c.ordering_key) THEN 'key_invalid' END,
+                            poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.text, c.run_at, c.expires_at, _now)), NULL, c.ordering_key)::poolkeeper.candidate
         FROM (
             SELECT e.ordinality::integer AS ordinal, e.t ->> 'type' AS type, coalesce(e.t ->> 'tenant', 'default') AS tenant,
                    least(greatest(coalesce((e.t ->> 'priority')::numeric, _q.priority_default), _q.priority_min), _q.priority_max)::smallint AS priority,
@@ -191,7 +192,7 @@ BEGIN
                    d.run_at + least(make_interval(secs => (e.t ->> 'max_age')::double precision), _q.max_age) AS expires_at,
                    (e.t ->> 'max_deliveries')::numeric AS max_deliveries,
                    coalesce(e.t -> 'payload', 'null') AS payload, coalesce((e.t -> 'payload')::text, 'null') AS text, nullif(e.t -> 'labels', 'null') AS labels,
-                   e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key
+                   e.t ->> 'traceparent' AS traceparent, e.t ->> 'key' AS key, e.t ->> 'ordering_key' AS ordering_key
             FROM jsonb_array_elements(_tasks) WITH ORDINALITY AS e (t, ordinality)
             CROSS JOIN LATERAL (SELECT coalesce(poolkeeper.moment(e.t ->> 'run_at'), _now)
                                      + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
@@ -222,7 +223,7 @@ BEGIN
 END $$;
 
 -- _tasks: array of {type, payload, tenant, key, priority, run_at (ISO 8601 with its zone), delay (s), max_age (s),
--- max_deliveries, labels, traceparent}; a verdict for each, in its order.
+-- max_deliveries, labels, traceparent, ordering_key}; a verdict for each, in its order.
 CREATE OR REPLACE FUNCTION poolkeeper.submit_many(_queue text, _tasks jsonb, _notify boolean DEFAULT true)
 RETURNS TABLE (ordinal integer, task_id uuid, code text, created boolean, retry_after interval, "limit" bigint, current bigint,
                state text, result jsonb)
@@ -272,24 +273,34 @@ BEGIN
     END IF;
 
     WITH accepted AS (
-        SELECT r.* FROM unnest(_rows) AS r WHERE r.code IS NULL AND r.existing IS NULL
+        SELECT r.*, CASE WHEN r.ordering_key IS NOT NULL THEN nextval('poolkeeper.ordering_no') END AS ordering_no
+        FROM unnest(_rows) AS r WHERE r.code IS NULL AND r.existing IS NULL
     ), bodies AS (
         INSERT INTO poolkeeper.task (id, queue_id, type, tenant, priority, max_deliveries, accepted_at, run_at, expires_at,
-                                     payload, labels, traceparent, submitted_by, key)
+                                     payload, labels, traceparent, submitted_by, key, ordering_key, ordering_no)
         SELECT a.id, _q.id, a.type, a.tenant, a.priority, a.max_deliveries, _now, greatest(a.run_at, _now), a.expires_at,
-               a.payload, a.labels, a.traceparent, session_user, a.key
+               a.payload, a.labels, a.traceparent, session_user, a.key, a.ordering_key, a.ordering_no
         FROM accepted AS a
     ), due_later AS (
         INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, due_at)
         SELECT a.id, _q.id, a.priority, poolkeeper.lane_key(_q.id, a.tenant), poolkeeper.type_key(a.type), a.run_at, a.expires_at, a.run_at
-        FROM accepted AS a WHERE a.run_at > _now
+        FROM accepted AS a WHERE a.run_at > _now AND a.ordering_key IS NULL
     ), claimable AS (
         INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at)
         SELECT a.id, _q.id, a.priority, poolkeeper.lane_key(_q.id, a.tenant), poolkeeper.type_key(a.type), _now, a.expires_at
-        FROM accepted AS a WHERE a.run_at <= _now
+        FROM accepted AS a WHERE a.run_at <= _now AND a.ordering_key IS NULL
+        RETURNING 1
+    ), behind_keys AS (
+        INSERT INTO poolkeeper.ordered (task_id, queue_id, gate, place, priority, lane, type_key, ready_at, expires_at, due_at)
+        SELECT a.id, _q.id, poolkeeper.gate_key(_q.id, a.tenant, a.ordering_key), a.ordering_no, a.priority, poolkeeper.lane_key(_q.id, a.tenant),
+               poolkeeper.type_key(a.type), greatest(a.run_at, _now), a.expires_at, CASE WHEN a.run_at > _now THEN a.run_at END
+        FROM accepted AS a WHERE a.ordering_key IS NOT NULL
+        RETURNING gate
+    ), due AS (
+        INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT DISTINCT _q.id, b.gate FROM behind_keys AS b
         RETURNING 1
     )
-    SELECT count(*) INTO _ready FROM claimable;
+    SELECT (SELECT count(*) FROM claimable) + (SELECT count(*) FROM due) INTO _ready;
     IF _ready > 0 AND _q.lanes_kept THEN
         PERFORM poolkeeper.open_lanes(array_agg(_q.id), array_agg(poolkeeper.lane_key(_q.id, r.tenant)))
         FROM unnest(_rows) AS r WHERE r.code IS NULL AND r.existing IS NULL AND r.run_at <= _now;

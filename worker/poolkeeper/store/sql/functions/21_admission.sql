@@ -1,12 +1,12 @@
 -- Admission by how much waits (Q7): admission.maxWaiting, maxWaitingPerTenant, and a tenant's own maxWaiting. Waiting is what has
--- not begun: ready, scheduled, waiting, suspects.
+-- not begun: ready, scheduled, waiting, suspects, tasks behind their ordering keys.
 --
 -- Guarantees: submit writes nothing and locks nothing for it. It reads what was last counted (backlog), by claimers and sweeps,
 -- about every second; where a count takes long, twenty times as long apart. So a limit is passed by what is submitted in that
 -- time, and by what transactions hold that have not committed: about a second of submits. Limits up to 1000, and all of them
 -- while nobody counts (no worker, no operator), are counted by each submit itself, no further than the limit. A queue without
 -- such limits pays nothing. Locks: the fold the row of backlog, SKIP LOCKED. Indexes: ready_claim, later_queue, suspect_claim,
--- which hold all that is counted.
+-- ordered_next, which hold all that is counted.
 
 -- Whether a queue bounds what waits.
 CREATE OR REPLACE FUNCTION poolkeeper.bounds_waiting(_q poolkeeper.queue) RETURNS boolean
@@ -37,6 +37,9 @@ BEGIN
     IF _n < _most THEN
         SELECT _n + count(*) INTO _n FROM (SELECT FROM poolkeeper.suspect AS r WHERE r.queue_id = _queue_id LIMIT _most - _n) AS x;
     END IF;
+    IF _n < _most THEN
+        SELECT _n + count(*) INTO _n FROM (SELECT FROM poolkeeper.ordered AS r WHERE r.queue_id = _queue_id LIMIT _most - _n) AS x;
+    END IF;
     RETURN _n;
 END $$;
 
@@ -52,7 +55,9 @@ BEGIN
         SELECT _n + count(*) INTO _n FROM (
             SELECT l.lane FROM (SELECT r.lane FROM poolkeeper.later AS r WHERE r.queue_id = _queue_id ORDER BY r.due_at LIMIT _far) AS l
             UNION ALL
-            SELECT s.lane FROM (SELECT r.lane FROM poolkeeper.suspect AS r WHERE r.queue_id = _queue_id LIMIT _far) AS s) AS x
+            SELECT s.lane FROM (SELECT r.lane FROM poolkeeper.suspect AS r WHERE r.queue_id = _queue_id LIMIT _far) AS s
+            UNION ALL
+            SELECT o.lane FROM (SELECT r.lane FROM poolkeeper.ordered AS r WHERE r.queue_id = _queue_id LIMIT _far) AS o) AS x
         WHERE x.lane = _lane;
     END IF;
     RETURN least(_n, _most);
@@ -89,7 +94,10 @@ BEGIN
                     SELECT d.lane, count(*) FROM (
                         SELECT r.lane FROM poolkeeper.later AS r WHERE r.queue_id = _q.id ORDER BY r.due_at LIMIT 200000) AS d GROUP BY d.lane
                     UNION ALL
-                    SELECT s.lane, count(*) FROM poolkeeper.suspect AS s WHERE s.queue_id = _q.id GROUP BY s.lane) AS x
+                    SELECT s.lane, count(*) FROM poolkeeper.suspect AS s WHERE s.queue_id = _q.id GROUP BY s.lane
+                    UNION ALL
+                    SELECT o.lane, count(*) FROM (
+                        SELECT r.lane FROM poolkeeper.ordered AS r WHERE r.queue_id = _q.id LIMIT 200000) AS o GROUP BY o.lane) AS x
                 GROUP BY x.lane
             ), full_ones AS MATERIALIZED (
                 SELECT c.lane, c.n FROM counted AS c WHERE 2 * c.n >= poolkeeper.lane_bound(_q, c.lane)

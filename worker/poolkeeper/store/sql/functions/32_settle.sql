@@ -97,18 +97,18 @@ BEGIN
         FROM ended AS d
     ), to_dead AS (
         INSERT INTO poolkeeper.dead (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                     spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason, error_class, error, build)
+                                     spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason, error_class, error, build, gate)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome IN ('failed', 'dead'))::integer, d.expiries + (d.outcome = 'expired')::integer,
                d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes + (d.outcome = 'snoozed')::integer, d.waits,
-               _now, d.dead_reason, coalesce(d.error_class, d.reason), d.error, d.build
+               _now, d.dead_reason, coalesce(d.error_class, d.reason), d.error, d.build, d.gate
         FROM ended AS d WHERE d.state = 'dead'
     ), to_later AS (
         INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                      spent, failures, expiries, hand_backs, snoozes, waits, due_at, wait_reason)
+                                      spent, failures, expiries, hand_backs, snoozes, waits, due_at, wait_reason, gate)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, w.due_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries, d.hand_backs,
-               d.snoozes + (d.outcome = 'snoozed')::integer, d.waits, w.due_at, CASE WHEN d.state = 'waiting' THEN 'timer' END
+               d.snoozes + (d.outcome = 'snoozed')::integer, d.waits, w.due_at, CASE WHEN d.state = 'waiting' THEN 'timer' END, d.gate
         FROM ended AS d
         -- (greatest and least skip NULL, so the absence of a wish is asked for itself)
         CROSS JOIN LATERAL (SELECT _now + CASE WHEN d.retry_after IS NULL
@@ -117,18 +117,18 @@ BEGIN
         WHERE d.state IN ('scheduled', 'waiting')
     ), to_ready AS (
         INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                      spent, failures, expiries, hand_backs, snoozes, waits)
+                                      spent, failures, expiries, hand_backs, snoozes, waits, gate)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, d.ready_at, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes, d.waits
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes, d.waits, d.gate
         FROM ended AS d WHERE d.state = 'ready' AND NOT d.blamed AND NOT d.suspect
     ), to_suspect AS (  -- after a death the next delivery runs apart (Q27), with fewer beside it after one that proved nothing;
                         -- what was alone stays alone (9 misses); a suspect that ends otherwise is one no more
         INSERT INTO poolkeeper.suspect (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                        spent, failures, expiries, hand_backs, snoozes, waits, misses)
+                                        spent, failures, expiries, hand_backs, snoozes, waits, gate, misses)
         SELECT d.task_id, d.queue_id, d.priority, d.lane, d.type_key, _now, d.expires_at, d.delivery, d.state_version + 1,
                d.spent - d.give_back::integer, d.failures + (d.outcome = 'failed')::integer, d.expiries + (d.outcome = 'expired')::integer,
-               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes, d.waits,
+               d.hand_backs + (d.outcome IN ('returned', 'handed_back') OR d.reason IS NOT DISTINCT FROM 'outage')::integer, d.snoozes, d.waits, d.gate,
                CASE WHEN d.alone THEN 9 WHEN d.reason = 'beside_others' THEN least(d.misses + 1, 9) ELSE d.misses END
         FROM ended AS d WHERE d.state = 'ready' AND (d.blamed OR d.suspect)
     ), counted AS (
@@ -137,6 +137,9 @@ BEGIN
         WHERE c.queue_id = x.queue_id
     ), opened AS (  -- a slot of its tenant is free
         INSERT INTO poolkeeper.opening (queue_id, lane) SELECT DISTINCT d.queue_id, d.lane FROM ended AS d WHERE d.counted
+    ), freed AS (  -- what an ordering key does next is for who holds the gate (Q9)
+        INSERT INTO poolkeeper.gate_due (queue_id, gate)
+        SELECT d.queue_id, d.gate FROM ended AS d WHERE d.gate IS NOT NULL AND d.state IN ('succeeded', 'failed', 'canceled', 'dead')
     ), swept AS (  -- the cursor of a task that ended for good is of no use to anybody
         DELETE FROM poolkeeper.checkpoint AS c
         WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.checkpointed AND d.state IN ('succeeded', 'failed', 'canceled')))
@@ -177,12 +180,14 @@ DECLARE
     _marked uuid[];
     _queues integer[];
     _lanes  bigint[];
+    _gates  bigint[];
+    _homes  integer[];
 BEGIN
     WITH gone AS (
         DELETE FROM poolkeeper.lease AS l
         WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NOT NULL
         RETURNING l.task_id, l.delivery, l.queue_id, l.pool_id, l.session_id, l.ready_at, l.claimed_at, l.started_at, l.suspect,
-                  l.token_hash, l.state_version, l.checkpointed, l.counted, l.lane
+                  l.token_hash, l.state_version, l.checkpointed, l.counted, l.lane, l.gate
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, build, suspect, token_hash, state_version, result)
@@ -191,10 +196,14 @@ BEGIN
         FROM gone AS g LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id AND e.token_hash = g.token_hash
     )
     SELECT array_agg(g.token_hash), array_agg(g.task_id) FILTER (WHERE g.checkpointed),
-           array_agg(g.queue_id) FILTER (WHERE g.counted), array_agg(g.lane) FILTER (WHERE g.counted)
-    INTO _done, _marked, _queues, _lanes FROM gone AS g;
+           array_agg(g.queue_id) FILTER (WHERE g.counted), array_agg(g.lane) FILTER (WHERE g.counted),
+           array_agg(g.queue_id) FILTER (WHERE g.gate IS NOT NULL), array_agg(g.gate) FILTER (WHERE g.gate IS NOT NULL)
+    INTO _done, _marked, _queues, _lanes, _homes, _gates FROM gone AS g;
     IF _lanes IS NOT NULL THEN  -- a slot of its tenant is free
         PERFORM poolkeeper.open_lanes(_queues, _lanes);
+    END IF;
+    IF _gates IS NOT NULL THEN  -- their ordering keys may be free (Q9)
+        INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT u.queue_id, u.gate FROM unnest(_homes, _gates) AS u (queue_id, gate);
     END IF;
     IF _marked IS NOT NULL THEN  -- the cursor of a task that ended for good is of no use to anybody
         DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_marked);

@@ -2,7 +2,7 @@
 --
 -- Lock order: limiters (queue, pool) first, each SKIP LOCKED, so that a busy one is passed over and nothing waits;
 -- then leases of the settles; then what the sweep finds, after the settles, so that it takes nothing away from them
--- (Q19) and nothing is waited for with the sweep's rows in hand; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
+-- (Q19) and nothing is waited for with the sweep's rows in hand; then gates, SKIP LOCKED; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
 -- next, so no plan may depend on their statistics; sequential scans are switched off for the function and below.
 
 -- Lets this session make room for suspects, if no other session of the pool that is alive does (Q27). Only one that holds
@@ -94,10 +94,10 @@ BEGIN
     ), leases AS (
         INSERT INTO poolkeeper.lease (task_id, queue_id, priority, lane, type_key, seq, ready_at, expires_at, delivery, state_version,
                                       spent, failures, expiries, hand_backs, snoozes, waits,
-                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, suspect, misses, alone, checkpointed, counted)
+                                      session_id, pool_id, turn, token_hash, claimed_at, started_at, gate, suspect, misses, alone, checkpointed, counted)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, true, t.misses, _beside = 1, true,
+               (_session).id, (_session).pool_id, _turn, poolkeeper.token_hash(t.token), _now, _now, t.gate, true, t.misses, _beside = 1, true,
                (SELECT q.lanes_kept FROM poolkeeper.queue AS q WHERE q.id = t.queue_id)
         FROM tokens AS t
     )
@@ -203,6 +203,7 @@ DECLARE
     _moved   integer := 0;
     _began   timestamptz;
     _row     poolkeeper.answer;
+    _opened  record;
 BEGIN
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_read_committed();
@@ -271,6 +272,16 @@ BEGIN
     ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= _now) THEN
         PERFORM poolkeeper.sweep_due(100, _now);
     END IF;
+    -- the next of ordering keys, those whose task was settled above included (Q9); then the time again, as above
+    SELECT * INTO _opened FROM poolkeeper.open_gates(_s.queue_ids, greatest(_want, 100));
+    IF _opened.n > 0 THEN
+        _now := poolkeeper.clock();
+        IF _opened.n > _want THEN
+            PERFORM poolkeeper.wake();
+        END IF;
+    END IF;
+    _busy := _busy OR _opened.busy;
+    _moved := _moved + _opened.more::integer;
     -- 7. claims; the pool's leases are counted in a statement after its lock (Q12)
     IF _want > 0 AND NOT _s.draining THEN
         _room := CASE WHEN _limit IS NULL THEN _want ELSE least(_want, _limit - (

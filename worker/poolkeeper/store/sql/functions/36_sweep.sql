@@ -21,9 +21,9 @@ BEGIN
         CROSS JOIN LATERAL (SELECT q.lanes_kept FROM poolkeeper.queue AS q WHERE q.id = g.queue_id OFFSET 0) AS q WHERE q.lanes_kept
     )
     INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                  spent, failures, expiries, hand_backs, snoozes, waits)
+                                  spent, failures, expiries, hand_backs, snoozes, waits, gate)
     SELECT g.task_id, g.queue_id, g.priority, g.lane, g.type_key, g.due_at, g.expires_at, g.delivery, g.state_version + 1,
-           g.spent, g.failures, g.expiries, g.hand_backs, g.snoozes, g.waits
+           g.spent, g.failures, g.expiries, g.hand_backs, g.snoozes, g.waits, g.gate
     FROM gone AS g ORDER BY g.due_at;
     GET DIAGNOSTICS _n = ROW_COUNT;
     RETURN _n;
@@ -80,7 +80,7 @@ BEGIN
     RETURN _n;
 END $$;
 
--- Arrow: ready | scheduled | waiting -> dead (max_age). Indexes: ready_expires, later_expires.
+-- Arrow: ready | scheduled | waiting -> dead (max_age). Indexes: ready_expires, later_expires, ordered_expires.
 CREATE OR REPLACE FUNCTION poolkeeper.sweep_aged(_most integer, _now timestamptz) RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -95,22 +95,29 @@ BEGIN
         DELETE FROM poolkeeper.suspect AS r WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid FROM poolkeeper.suspect AS c WHERE c.expires_at <= _now LIMIT _most FOR UPDATE SKIP LOCKED))
         RETURNING r.task_id, r.queue_id, r.priority, r.lane, r.type_key, r.seq, r.ready_at, r.expires_at, r.delivery, r.state_version,
-                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits
+                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits, r.gate
     ), from_later AS (
         DELETE FROM poolkeeper.later AS r WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid FROM poolkeeper.later AS c WHERE c.expires_at <= _now ORDER BY c.expires_at LIMIT _most FOR UPDATE SKIP LOCKED))
         RETURNING r.task_id, r.queue_id, r.priority, r.lane, r.type_key, r.seq, r.ready_at, r.expires_at, r.delivery, r.state_version,
-                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits
+                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits, r.gate
+    ), from_ordered AS (
+        DELETE FROM poolkeeper.ordered AS r WHERE r.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM poolkeeper.ordered AS c WHERE c.expires_at <= _now ORDER BY c.expires_at LIMIT _most FOR UPDATE SKIP LOCKED))
+        RETURNING r.task_id, r.queue_id, r.priority, r.lane, r.type_key, r.place, r.ready_at, r.expires_at, r.delivery, r.state_version,
+                  0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint, 0::smallint, r.gate
     ), gone AS (
-        SELECT * FROM from_ready UNION ALL SELECT * FROM from_suspect UNION ALL SELECT * FROM from_later
+        SELECT * FROM from_ready UNION ALL SELECT * FROM from_suspect UNION ALL SELECT * FROM from_later UNION ALL SELECT * FROM from_ordered
+    ), freed AS (
+        INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT g.queue_id, g.gate FROM gone AS g WHERE g.gate IS NOT NULL
     ), died AS (
         INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, reason, state_version)
         SELECT g.task_id, g.queue_id, _now, 'died', 'max_age', g.state_version + 1 FROM gone AS g
     )
     INSERT INTO poolkeeper.dead (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, delivery, state_version,
-                                 spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason)
+                                 spent, failures, expiries, hand_backs, snoozes, waits, died_at, reason, gate)
     SELECT g.task_id, g.queue_id, g.priority, g.lane, g.type_key, g.ready_at, g.expires_at, g.delivery, g.state_version + 1,
-           g.spent, g.failures, g.expiries, g.hand_backs, g.snoozes, g.waits, _now, 'max_age'
+           g.spent, g.failures, g.expiries, g.hand_backs, g.snoozes, g.waits, _now, 'max_age', g.gate
     FROM gone AS g;
     GET DIAGNOSTICS _n = ROW_COUNT;
     RETURN _n;
@@ -132,11 +139,16 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+DECLARE
+    _caller poolkeeper.access := poolkeeper.caller();
+    _n      integer;
 BEGIN
-    PERFORM poolkeeper.caller();
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.fold_backlog(NULL);
-    RETURN poolkeeper.sweep_page(least(greatest(_most, 1), 10000), _since);
+    _most := least(greatest(_most, 1), 10000);
+    _n := poolkeeper.sweep_page(_most, _since);
+    -- last, so that nothing is waited for with gates in hand; those of the caller's queues, so that it can hold no other
+    RETURN _n + (SELECT o.n FROM poolkeeper.open_gates(poolkeeper.due_queues(_caller), _most) AS o);
 END $$;
 
 -- When an idle session should come again at the latest: at the next due task of its queues, or just after the first

@@ -11,6 +11,9 @@ AS $$
         UNION ALL
         SELECT 'ready', r.state_version, NULL, 'isolation' FROM poolkeeper.suspect AS r WHERE r.task_id = _task_id
         UNION ALL
+        SELECT CASE WHEN r.due_at IS NULL THEN 'ready' ELSE 'scheduled' END, r.state_version, NULL, 'ordering'
+        FROM poolkeeper.ordered AS r WHERE r.task_id = _task_id
+        UNION ALL
         SELECT CASE WHEN r.wait_reason IS NULL THEN 'scheduled' ELSE 'waiting' END, r.state_version, NULL, r.wait_reason
         FROM poolkeeper.later AS r WHERE r.task_id = _task_id
         UNION ALL
@@ -52,6 +55,7 @@ DECLARE
     _task    poolkeeper.task := poolkeeper.visible_task(_task_id);
     _now     timestamptz;
     _version integer;
+    _gate    bigint;
     _lease   poolkeeper.lease;
     _is      record;
 BEGIN
@@ -65,20 +69,26 @@ BEGIN
     FOR _i IN 1 .. 10 LOOP  -- the task may move from table to table between our looks
         _now := poolkeeper.clock();
         _version := NULL;
-        DELETE FROM poolkeeper.ready AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
+        _gate := NULL;
+        DELETE FROM poolkeeper.ordered AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
             RETURNING r.state_version INTO _version;
         IF _version IS NULL THEN
+            DELETE FROM poolkeeper.ready AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
+                RETURNING r.state_version, r.gate INTO _version, _gate;
+        END IF;
+        IF _version IS NULL THEN
             DELETE FROM poolkeeper.later AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
-                RETURNING r.state_version INTO _version;
+                RETURNING r.state_version, r.gate INTO _version, _gate;
         END IF;
         IF _version IS NULL THEN
             DELETE FROM poolkeeper.suspect AS r WHERE r.task_id = _task_id AND r.state_version = coalesce(_seen_version, r.state_version)
-                RETURNING r.state_version INTO _version;
+                RETURNING r.state_version, r.gate INTO _version, _gate;
         END IF;
         IF _version IS NOT NULL THEN
             INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
             VALUES (_task_id, _task.queue_id, _now, 'canceled', _who, _why, _version + 1);
             DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
+            PERFORM poolkeeper.free_key(_task.queue_id, _gate);
             RETURN QUERY SELECT NULL::text, 'canceled', _version + 1;
             RETURN;
         END IF;
@@ -142,12 +152,7 @@ BEGIN
     SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version, 'requeued', _who, _why);
     IF _taken.code IS NULL THEN
         _taken.state := 'ready';
-        INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, delivery, state_version)
-        VALUES (_task_id, (_taken.letter).queue_id, (_taken.letter).priority, (_taken.letter).lane, (_taken.letter).type_key,
-                poolkeeper.clock(), (_taken.letter).delivery, _taken.state_version);
-        IF EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = (_taken.letter).queue_id AND q.lanes_kept) THEN
-            PERFORM poolkeeper.open_lanes(ARRAY[(_taken.letter).queue_id], ARRAY[(_taken.letter).lane]);
-        END IF;
+        PERFORM poolkeeper.put_back(ARRAY[_taken.letter], poolkeeper.clock());
         PERFORM poolkeeper.wake();
     END IF;
     RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;
@@ -169,6 +174,7 @@ BEGIN
     IF _taken.code IS NULL THEN
         _taken.state := 'canceled';
         DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
+        PERFORM poolkeeper.free_key((_taken.letter).queue_id, (_taken.letter).gate);
     END IF;
     RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;
 END $$;

@@ -21,6 +21,7 @@ DECLARE
     _q      poolkeeper.queue;
     _owner  text;
     _old    jsonb;
+    _order  text;
     _secs   jsonb := _spec;
     _kept   boolean;
 BEGIN
@@ -40,6 +41,7 @@ BEGIN
     ON CONFLICT (namespace, name) DO NOTHING;
     SELECT q.* INTO STRICT _q FROM poolkeeper.queue AS q WHERE q.namespace = _namespace AND q.name = _name FOR NO KEY UPDATE;
     _owner := _q.cluster || '/' || _q.namespace_uid;
+    _order := _q.ordering;
     IF (_q.cluster, _q.namespace_uid) <> (_cluster, _namespace_uid) AND _adopt IS DISTINCT FROM _owner THEN
         RETURN QUERY SELECT 'queue_owned', _q.id, _q.policy_version, false, _owner;
         RETURN;
@@ -64,6 +66,7 @@ BEGIN
             max_snoozes = coalesce((_spec ->> 'max_snoozes')::integer, 100),
             task_types = ARRAY(SELECT jsonb_array_elements_text(coalesce(nullif(_spec -> 'task_types', 'null'), '[]'))),
             wake_up = coalesce(_spec ->> 'wake_up', 'notify'),
+            ordering = coalesce(_spec ->> 'ordering', 'block'),
             backoff_initial = poolkeeper.seconds(_spec, 'backoff_initial_seconds', 1),
             backoff_max = poolkeeper.seconds(_spec, 'backoff_max_seconds', 600),
             backoff_factor = coalesce((_spec ->> 'backoff_factor_percent')::double precision, 200) / 100,
@@ -110,6 +113,10 @@ BEGIN
     IF poolkeeper.bounds_waiting(_q) THEN  -- what was counted for other limits counts no more
         INSERT INTO poolkeeper.backlog AS b (queue_id, waiting, counted_at, took) VALUES (_q.id, 0, '-infinity', '0')
         ON CONFLICT (queue_id) DO UPDATE SET counted_at = EXCLUDED.counted_at, took = EXCLUDED.took;
+    END IF;
+    INSERT INTO poolkeeper.gate (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
+    IF _q.ordering <> _order THEN
+        PERFORM poolkeeper.reorder(_q.id);
     END IF;
     PERFORM poolkeeper.wake();  -- a pause ended, a limit raised
     RETURN QUERY SELECT NULL::text, _q.id, _q.policy_version, true, _cluster || '/' || _namespace_uid;

@@ -2,7 +2,7 @@
 -- call a transaction of its own, so that nothing waits long and a crash costs nothing. No index is kept for it: it walks
 -- the tasks by id and the keys by tenant, and the caller carries the place where it stopped.
 
--- Removes tasks and all rows about them, wherever they are. Locks: task, ready, later, suspect, dead, lease, each by ascending
+-- Removes tasks and all rows about them, wherever they are. Locks: task, ordered, ready, later, suspect, dead, lease, each by ascending
 -- ids; a task may move from table to table between our looks, or while we wait for one, so we look until two rounds find
 -- nothing.
 CREATE OR REPLACE FUNCTION poolkeeper.forget_tasks(_ids uuid[]) RETURNS bigint
@@ -15,7 +15,8 @@ DECLARE
 BEGIN
     PERFORM FROM poolkeeper.task AS t WHERE t.id = ANY (_ids) ORDER BY t.id FOR UPDATE;  -- before their deliveries, as retention does
     FOR _i IN 1 .. 20 LOOP
-        _round := 0;
+        DELETE FROM poolkeeper.ordered AS r WHERE r.task_id = ANY (_ids);
+        GET DIAGNOSTICS _round = ROW_COUNT;
         DELETE FROM poolkeeper.ready AS r WHERE r.task_id = ANY (_ids);
         GET DIAGNOSTICS _n = ROW_COUNT;
         _round := _round + _n;
@@ -42,12 +43,13 @@ BEGIN
     RETURN _n;
 END $$;
 
--- Up to so many tasks that wait, run or are dead in a queue. Indexes: ready_claim, later_queue, dead_queue, lease_queue.
+-- Up to so many tasks that wait, run or are dead in a queue. Indexes: ready_claim, ordered_next, later_queue, dead_queue, lease_queue.
 CREATE OR REPLACE FUNCTION poolkeeper.tasks_in(_queue_id integer, _most integer) RETURNS uuid[]
 LANGUAGE sql STABLE
 AS $$
     SELECT ARRAY(
         (SELECT r.task_id FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id LIMIT _most)
+        UNION (SELECT r.task_id FROM poolkeeper.ordered AS r WHERE r.queue_id = _queue_id LIMIT _most)
         UNION (SELECT r.task_id FROM poolkeeper.later AS r WHERE r.queue_id = _queue_id LIMIT _most)
         UNION (SELECT r.task_id FROM poolkeeper.suspect AS r WHERE r.queue_id = _queue_id LIMIT _most)
         UNION (SELECT r.task_id FROM poolkeeper.dead AS r WHERE r.queue_id = _queue_id LIMIT _most)
@@ -150,6 +152,8 @@ BEGIN
     DELETE FROM poolkeeper.lane AS l WHERE l.queue_id = _q.id;
     DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id;
     DELETE FROM poolkeeper.policy AS p WHERE p.queue_id = _q.id;
+    DELETE FROM poolkeeper.gate_due AS d WHERE d.queue_id = _q.id;
+    DELETE FROM poolkeeper.gate AS g WHERE g.queue_id = _q.id;
     DELETE FROM poolkeeper.queue_count AS c WHERE c.queue_id = _q.id;
     DELETE FROM poolkeeper.backlog_lane AS b WHERE b.queue_id = _q.id;
     DELETE FROM poolkeeper.backlog AS b WHERE b.queue_id = _q.id;
@@ -162,6 +166,8 @@ CREATE OR REPLACE FUNCTION poolkeeper.next_with_tasks(_after integer) RETURNS in
 LANGUAGE sql STABLE
 AS $$
     SELECT least((SELECT r.queue_id FROM poolkeeper.ready AS r WHERE r.queue_id > _after ORDER BY r.queue_id LIMIT 1),
+                 (SELECT r.queue_id FROM poolkeeper.ordered AS r WHERE r.queue_id > _after ORDER BY r.queue_id LIMIT 1),
+                 (SELECT r.queue_id FROM poolkeeper.gate_due AS r WHERE r.queue_id > _after ORDER BY r.queue_id LIMIT 1),
                  (SELECT r.queue_id FROM poolkeeper.later AS r WHERE r.queue_id > _after ORDER BY r.queue_id LIMIT 1),
                  (SELECT r.queue_id FROM poolkeeper.suspect AS r WHERE r.queue_id > _after ORDER BY r.queue_id LIMIT 1),
                  (SELECT r.queue_id FROM poolkeeper.dead AS r WHERE r.queue_id > _after ORDER BY r.queue_id LIMIT 1),
@@ -187,6 +193,7 @@ BEGIN
         DELETE FROM poolkeeper.task_key AS k USING poolkeeper.task AS t
         WHERE t.id = ANY (_ids) AND k.tenant = t.tenant AND k.queue_id = _id;
         _removed := _removed + poolkeeper.forget_tasks(_ids);
+        DELETE FROM poolkeeper.gate_due AS d WHERE d.queue_id = _id;
     END LOOP;
     RETURN _removed;
 END $$;

@@ -39,7 +39,7 @@ CREATE OR REPLACE VIEW poolkeeper.history AS
 
 CREATE OR REPLACE VIEW poolkeeper.tasks AS
     SELECT t.id, q.namespace || '/' || q.name AS queue, t.type, t.tenant, t.priority, p.state, p.reason, p.state_version, t.accepted_at, t.run_at,
-           t.expires_at, t.payload, p.result, t.labels, t.payload_erased_at, t.result_erased_at
+           t.expires_at, t.payload, p.result, t.labels, t.payload_erased_at, t.result_erased_at, t.ordering_key
     FROM poolkeeper.task AS t
     JOIN poolkeeper.queue AS q ON q.id = t.queue_id
     CROSS JOIN LATERAL poolkeeper.present_state(t.id) AS p;
@@ -49,7 +49,7 @@ DROP FUNCTION IF EXISTS poolkeeper.task_view(uuid);
 CREATE OR REPLACE FUNCTION poolkeeper.task_view(_task_id uuid)
 RETURNS TABLE (id uuid, queue text, type text, tenant text, priority integer, state text, reason text, state_version integer,
                accepted_at timestamptz, run_at timestamptz, expires_at timestamptz, payload jsonb, result jsonb, labels jsonb,
-               checkpoint jsonb, deliveries integer, cancel_requested boolean, erased text[])
+               checkpoint jsonb, deliveries integer, cancel_requested boolean, erased text[], ordering_key text)
 LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -62,7 +62,8 @@ AS $$
            (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,
            l.cancel_by IS NOT NULL,
            array_remove(ARRAY[CASE WHEN v.payload_erased_at IS NOT NULL THEN 'payload' END, CASE WHEN v.result_erased_at IS NOT NULL THEN 'result' END,
-                              (SELECT 'checkpoint' FROM poolkeeper.dead AS x WHERE x.task_id = v.id AND x.checkpoint_erased)], NULL)
+                              (SELECT 'checkpoint' FROM poolkeeper.dead AS x WHERE x.task_id = v.id AND x.checkpoint_erased)], NULL),
+           v.ordering_key
     FROM (SELECT t.id, t.queue_id FROM poolkeeper.visible_task(_task_id) AS t OFFSET 0) AS me
     JOIN poolkeeper.tasks AS v ON v.id = me.id
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = v.id

@@ -8,11 +8,21 @@ LANGUAGE sql STABLE
 AS $$
     WITH heads AS MATERIALIZED (
         SELECT h.*, count(*) OVER () AS n FROM poolkeeper.heads((_q).id, -9223372036854775808, 1000) AS h
+    ), next_of_keys AS MATERIALIZED (  -- the key is free, but nobody let them through yet: runnable all the same (O12)
+        SELECT h.lane, h.type_key, (array_agg(h.task_id))[1] AS one, min(h.ready_at) AS since, count(*) AS n
+        FROM poolkeeper.key_heads((_q).id, 1000) AS h
+        WHERE h.task_id IS NOT NULL AND h.free AND (h.due_at IS NULL OR h.due_at <= _now) GROUP BY h.lane, h.type_key
+    ), behind_keys AS MATERIALIZED (
+        SELECT count(*) FILTER (WHERE x.due_at IS NULL) AS ready, count(x.due_at) AS scheduled
+        FROM (SELECT o.due_at FROM poolkeeper.ordered AS o WHERE o.queue_id = (_q).id LIMIT 10000) AS x
     ), sized AS MATERIALIZED (
-        SELECT h.*, coalesce(h.type_key = ANY (_known), true) AS known, (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
+        SELECT h.lane, h.type_key, h.priority, h.head_task, h.head_ready_at, coalesce(h.type_key = ANY (_known), true) AS known,
+               (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
                      WHERE r.queue_id = (_q).id AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
                      LIMIT greatest(10, 10000 / h.n)) AS x) AS ready
         FROM heads AS h
+        UNION ALL
+        SELECT k.lane, k.type_key, (-1)::smallint, k.one, k.since, coalesce(k.type_key = ANY (_known), true), k.n FROM next_of_keys AS k
     ), stopped AS MATERIALIZED (  -- what its tenant's bound, a suspension or a pause holds back, head by head
         SELECT s.*, CASE WHEN NOT (_q).part_paused OR (_q).paused THEN NULL ELSE poolkeeper.stopped((_q).id, s.lane, s.type_key) END AS code,
                CASE WHEN (_q).lanes_kept THEN poolkeeper.lane_room((_q).id, s.lane) ELSE 2147483647 END AS room
@@ -53,13 +63,15 @@ AS $$
         'concurrency_max', (_q).concurrency_max,
         'ready', least(10000, coalesce((SELECT sum(s.ready) FROM sized AS s), 0) + (SELECT count(*) FROM apart) + (SELECT o.n FROM overdue AS o)
                               + (SELECT l.expired FROM leases AS l)),
-        'scheduled', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NULL LIMIT 10000) AS x),
+        'scheduled', least(10000, (SELECT b.scheduled FROM behind_keys AS b)
+            + (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NULL LIMIT 10000) AS x)),
         'waiting', (SELECT count(*) FROM (SELECT FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now AND d.wait_reason IS NOT NULL LIMIT 10000) AS x),
         'leased', (SELECT l.leased FROM leases AS l), 'running', (SELECT l.running - l.expired FROM leases AS l),
         'dead', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id LIMIT 100000) AS x),
         'dead_recent', (SELECT count(*) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '1 minute'),
         'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
         'suspects', coalesce((SELECT sum(u.n) FROM suspects AS u), 0),
+        'ordering', greatest(0, (SELECT b.ready FROM behind_keys AS b) - coalesce((SELECT sum(k.n) FROM next_of_keys AS k), 0)),
         'no_capable_worker', least(10000, coalesce((SELECT sum(t.ready + t.suspects) FROM types AS t WHERE NOT t.known), 0)),
         'held_back', (SELECT jsonb_build_object(
             'tenant_limit', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code IS NULL), 0)),

@@ -24,6 +24,7 @@ AS $$
             (SELECT r.task_id FROM poolkeeper.ready AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
             (SELECT r.task_id FROM poolkeeper.later AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
             (SELECT r.task_id FROM poolkeeper.suspect AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
+            (SELECT r.task_id FROM poolkeeper.ordered AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
             (SELECT r.task_id FROM poolkeeper.lease AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
             (SELECT r.task_id FROM poolkeeper.dead AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
             (SELECT r.task_id FROM poolkeeper.checkpoint AS r WHERE r.task_id > _after ORDER BY r.task_id LIMIT _most) UNION
@@ -44,6 +45,7 @@ BEGIN
         SELECT (SELECT count(*) FROM poolkeeper.ready AS r WHERE r.task_id = t.id)
              + (SELECT count(*) FROM poolkeeper.later AS r WHERE r.task_id = t.id)
              + (SELECT count(*) FROM poolkeeper.suspect AS r WHERE r.task_id = t.id)
+             + (SELECT count(*) FROM poolkeeper.ordered AS r WHERE r.task_id = t.id)
              + (SELECT count(*) FROM poolkeeper.lease AS r WHERE r.task_id = t.id)
              + (SELECT count(*) FROM poolkeeper.dead AS r WHERE r.task_id = t.id)
              + (SELECT count(*) FROM poolkeeper.delivery AS r
@@ -105,6 +107,7 @@ BEGIN
     WITH held AS (
         SELECT r.task_id, r.queue_id, r.delivery, r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, 0 AS open FROM poolkeeper.ready AS r WHERE r.task_id = ANY (_ids)
         UNION ALL SELECT r.task_id, r.queue_id, r.delivery, r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, 0 FROM poolkeeper.later AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.queue_id, r.delivery, 0, 0, 0, 0, 0, 0 FROM poolkeeper.ordered AS r WHERE r.task_id = ANY (_ids)
         UNION ALL SELECT r.task_id, r.queue_id, r.delivery, r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, 0 FROM poolkeeper.suspect AS r WHERE r.task_id = ANY (_ids)
         UNION ALL SELECT r.task_id, r.queue_id, r.delivery, r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, 1 FROM poolkeeper.lease AS r WHERE r.task_id = ANY (_ids)
         UNION ALL SELECT r.task_id, r.queue_id, r.delivery, r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, 0 FROM poolkeeper.dead AS r WHERE r.task_id = ANY (_ids)
@@ -135,6 +138,38 @@ BEGIN
     RETURN QUERY SELECT 'an ended task keeps no cursor', c.task_id FROM poolkeeper.checkpoint AS c
     CROSS JOIN LATERAL poolkeeper.present_state(c.task_id) AS p
     WHERE c.task_id = ANY (_ids) AND p.state IN ('succeeded', 'failed', 'canceled');
+
+    RETURN QUERY SELECT 'a task carries the gate of its ordering key wherever it is', x.task_id FROM (
+        SELECT r.task_id, r.gate FROM poolkeeper.ready AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.later AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.suspect AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.ordered AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.lease AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.dead AS r WHERE r.task_id = ANY (_ids)) AS x
+    JOIN poolkeeper.task AS t ON t.id = x.task_id
+    WHERE x.gate IS DISTINCT FROM CASE WHEN t.ordering_key IS NOT NULL THEN poolkeeper.gate_key(t.queue_id, t.tenant, t.ordering_key) END;
+
+    RETURN QUERY SELECT 'of an ordering key at most one task is under way', x.task_id FROM (
+        SELECT r.task_id, r.gate FROM poolkeeper.ready AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.later AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.suspect AS r WHERE r.task_id = ANY (_ids)
+        UNION ALL SELECT r.task_id, r.gate FROM poolkeeper.lease AS r WHERE r.task_id = ANY (_ids)) AS x
+    WHERE x.gate IS NOT NULL
+      AND (SELECT count(*) FROM poolkeeper.ready AS r WHERE r.gate = x.gate) + (SELECT count(*) FROM poolkeeper.later AS r WHERE r.gate = x.gate)
+        + (SELECT count(*) FROM poolkeeper.suspect AS r WHERE r.gate = x.gate) + (SELECT count(*) FROM poolkeeper.lease AS r WHERE r.gate = x.gate) > 1;
+
+    RETURN QUERY SELECT 'where an ordering key is free and a task waits for it, somebody will look', o.task_id FROM poolkeeper.ordered AS o
+    CROSS JOIN LATERAL (SELECT k.ordering FROM poolkeeper.queue AS k WHERE k.id = o.queue_id OFFSET 0) AS q
+    WHERE o.task_id = ANY (_ids)
+      AND (SELECT e.place FROM poolkeeper.ordered AS e WHERE e.queue_id = o.queue_id AND e.gate = o.gate ORDER BY e.place LIMIT 1) = o.place
+      AND (SELECT r.task_id FROM poolkeeper.ready AS r WHERE r.gate = o.gate LIMIT 1) IS NULL
+      AND (SELECT r.task_id FROM poolkeeper.later AS r WHERE r.gate = o.gate LIMIT 1) IS NULL
+      AND (SELECT r.task_id FROM poolkeeper.suspect AS r WHERE r.gate = o.gate LIMIT 1) IS NULL
+      AND (SELECT r.task_id FROM poolkeeper.lease AS r WHERE r.gate = o.gate LIMIT 1) IS NULL
+      AND (q.ordering = 'skip' OR (
+          SELECT r.task_id FROM poolkeeper.dead AS r
+          WHERE r.gate = o.gate AND (SELECT t.ordering_no FROM poolkeeper.task AS t WHERE t.id = r.task_id) < o.place LIMIT 1) IS NULL)
+      AND (SELECT d.no FROM poolkeeper.gate_due AS d WHERE d.queue_id = o.queue_id AND d.gate = o.gate LIMIT 1) IS NULL;
 
     -- the one that may break for a moment: what was submitted under a policy that kept no list is found by the next sweep
     RETURN QUERY SELECT 'a lane that could be served is open where tenants are bounded', x.first FROM (

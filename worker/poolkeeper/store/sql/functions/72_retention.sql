@@ -19,6 +19,7 @@ AS $$
          WHERE v.retention = 0 AND v.task_id = _task_id AND v.kind IN ('canceled', 'discarded'))) AS e
     WHERE (SELECT r.task_id FROM poolkeeper.ready AS r WHERE r.task_id = _task_id) IS NULL
       AND (SELECT r.task_id FROM poolkeeper.later AS r WHERE r.task_id = _task_id) IS NULL
+      AND (SELECT r.task_id FROM poolkeeper.ordered AS r WHERE r.task_id = _task_id) IS NULL
       AND (SELECT r.task_id FROM poolkeeper.suspect AS r WHERE r.task_id = _task_id) IS NULL
       AND (SELECT r.task_id FROM poolkeeper.lease AS r WHERE r.task_id = _task_id) IS NULL
       AND (SELECT r.task_id FROM poolkeeper.dead AS r WHERE r.task_id = _task_id) IS NULL
@@ -160,7 +161,9 @@ BEGIN
             SELECT o.ctid FROM poolkeeper.queue AS q CROSS JOIN LATERAL (
                 SELECT k.ctid FROM poolkeeper.dead AS k WHERE k.queue_id = q.id AND k.died_at <= _now - q.retention_dead_letters
                 ORDER BY k.died_at LIMIT _most FOR UPDATE SKIP LOCKED) AS o LIMIT _most))
-        RETURNING d.task_id, d.queue_id, d.state_version
+        RETURNING d.task_id, d.queue_id, d.state_version, d.gate
+    ), freed AS (
+        INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT g.queue_id, g.gate FROM gone AS g WHERE g.gate IS NOT NULL
     ), told AS (
         INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
         SELECT g.task_id, g.queue_id, _now, 'discarded', 'poolkeeper', 'older than retention.deadLetters', g.state_version + 1 FROM gone AS g

@@ -3,15 +3,16 @@
 -- A task's state follows from the tables that hold a row of it (view poolkeeper.tasks):
 --   later    scheduled, or waiting with a reason      ready    claimable now
 --   suspect  claimable now, but only apart (Q27)      lease    leased or running
+--   ordered  ready or scheduled behind its ordering key (Q9)
 --   dead     dead letter                              none     ended: its last delivery or event says how
 -- A task has a row in at most one of them. Its body (task) never changes; the numbers that do change (deliveries,
 -- failures, ...) travel with the row from table to table.
 --
--- LOCK ORDER, for every function: installation -> leader -> queue -> pool -> provider -> lane -> ordering key -> task,
--- ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone, those of others and the
+-- LOCK ORDER, for every function: installation -> leader -> queue -> pool -> provider -> lane -> ordering key (gate) -> task,
+-- ordered, ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone, those of others and the
 -- contact only with SKIP LOCKED (38_contact).
--- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED. A turn locks lanes when
--- it claims, after the leases of its settles: with SKIP LOCKED, so that it waits for none.
+-- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED. A turn locks lanes and gates
+-- when it claims, after the leases of its settles: with SKIP LOCKED, so that it waits for none.
 
 CREATE TABLE poolkeeper.instance (
     singleton      boolean PRIMARY KEY DEFAULT true CHECK (singleton),
@@ -59,6 +60,7 @@ CREATE TABLE poolkeeper.queue (
     max_snoozes               integer NOT NULL CHECK (max_snoozes BETWEEN 0 AND 32766),  -- what its counter holds
     task_types                text[] NOT NULL DEFAULT '{}',
     wake_up                   text NOT NULL DEFAULT 'notify' CHECK (wake_up IN ('notify', 'poll')),
+    ordering                  text NOT NULL DEFAULT 'block' CHECK (ordering IN ('block', 'skip')),  -- what a dead letter does to its key
     backoff_initial           interval NOT NULL,
     backoff_max               interval NOT NULL,
     backoff_factor            double precision NOT NULL CHECK (backoff_factor >= 1),
@@ -196,6 +198,8 @@ CREATE TABLE poolkeeper.task (
     traceparent    text,
     submitted_by   name NOT NULL,
     key            text,                   -- its row in task_key, told of its end when this one goes
+    ordering_key   text,                   -- of (tenant, queue); one after the other (Q9)
+    ordering_no    bigint,                 -- its place among those of the key
     payload_erased_at timestamptz,         -- by retention, after the task has ended; payload is then null
     result_erased_at  timestamptz
 );
@@ -219,10 +223,12 @@ CREATE TABLE poolkeeper.ready (
     expiries      smallint NOT NULL DEFAULT 0,
     hand_backs    smallint NOT NULL DEFAULT 0,
     snoozes       smallint NOT NULL DEFAULT 0,
-    waits         smallint NOT NULL DEFAULT 0
+    waits         smallint NOT NULL DEFAULT 0,
+    gate          bigint                   -- poolkeeper.gate_key(queue, tenant, ordering key); NULL: none (Q9)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX ready_claim ON poolkeeper.ready (queue_id, lane, type_key, priority, seq);  -- claim order
 CREATE INDEX ready_expires ON poolkeeper.ready (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX ready_gate ON poolkeeper.ready (gate) WHERE gate IS NOT NULL;  -- whether its key is taken
 
 CREATE TABLE poolkeeper.tenant_rule (  -- what a queue's policy says of single tenants
     queue_id    integer NOT NULL REFERENCES poolkeeper.queue,
@@ -255,6 +261,7 @@ CREATE TABLE poolkeeper.suspect (
 );
 ALTER TABLE poolkeeper.suspect ADD PRIMARY KEY (task_id);
 CREATE INDEX suspect_claim ON poolkeeper.suspect (queue_id, misses, seq);  -- claim order
+CREATE INDEX suspect_gate ON poolkeeper.suspect (gate) WHERE gate IS NOT NULL;
 
 CREATE TABLE poolkeeper.later (
     LIKE poolkeeper.ready INCLUDING DEFAULTS,
@@ -265,6 +272,7 @@ ALTER TABLE poolkeeper.later ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP DE
 CREATE INDEX later_due ON poolkeeper.later (due_at);
 CREATE INDEX later_queue ON poolkeeper.later (queue_id, due_at);
 CREATE INDEX later_expires ON poolkeeper.later (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX later_gate ON poolkeeper.later (gate) WHERE gate IS NOT NULL;
 
 CREATE TABLE poolkeeper.lease (
     LIKE poolkeeper.ready,
@@ -293,6 +301,7 @@ CREATE INDEX lease_suspect ON poolkeeper.lease (session_id) WHERE suspect;  -- w
 CREATE INDEX lease_queue ON poolkeeper.lease (queue_id, lane);  -- counting against concurrency.max and a tenant's
 CREATE INDEX lease_limit ON poolkeeper.lease (least(run_by, progress_by)) WHERE run_by IS NOT NULL OR progress_by IS NOT NULL;  -- none without a limit
 CREATE INDEX lease_pool ON poolkeeper.lease (pool_id);    -- counting against maxRunning
+CREATE UNIQUE INDEX lease_gate ON poolkeeper.lease (gate) WHERE gate IS NOT NULL;  -- two of a key never run at once (Q9)
 
 CREATE TABLE poolkeeper.dead (
     LIKE poolkeeper.ready,
@@ -308,6 +317,37 @@ ALTER TABLE poolkeeper.dead ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP NOT
 CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at);
 CREATE INDEX dead_checkpoint ON poolkeeper.dead (queue_id, died_at) WHERE checkpoint_erased IS NULL;
 CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id, batch) WHERE batch IS NULL OR batch < 0;
+CREATE INDEX dead_gate ON poolkeeper.dead (gate) WHERE gate IS NOT NULL;  -- what blocks its key
+
+-- Ordering keys (Q9, ADR 0023). A task with a key waits in ordered until the key is free; a row of gate_due says that it may be.
+CREATE SEQUENCE poolkeeper.ordering_no;
+CREATE TABLE poolkeeper.ordered (
+    task_id       uuid PRIMARY KEY,
+    queue_id      integer NOT NULL,
+    gate          bigint NOT NULL,
+    place         bigint NOT NULL,         -- task.ordering_no: the lowest is next
+    priority      smallint NOT NULL,
+    lane          bigint NOT NULL,
+    type_key      bigint NOT NULL,
+    ready_at      timestamptz NOT NULL,
+    expires_at    timestamptz,
+    due_at        timestamptz,             -- NULL: ready; else scheduled
+    delivery      integer NOT NULL DEFAULT 0,
+    state_version integer NOT NULL DEFAULT 1
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+CREATE UNIQUE INDEX ordered_next ON poolkeeper.ordered (queue_id, gate, place) INCLUDE (due_at, lane);
+CREATE INDEX ordered_expires ON poolkeeper.ordered (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE poolkeeper.gate (   -- one for each queue: who holds it lets tasks of its keys through, nobody else does
+    queue_id integer PRIMARY KEY REFERENCES poolkeeper.queue
+);
+
+CREATE TABLE poolkeeper.gate_due (  -- only ever inserted, by whoever may have freed a key; removed by who holds the gate
+    queue_id integer NOT NULL,
+    no       bigint GENERATED ALWAYS AS IDENTITY,
+    gate     bigint NOT NULL,
+    PRIMARY KEY (queue_id, no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
 -- What has ended. Partitioned by retention class, then by the time in the task's own id (UUID version 7), so that
 -- "already done" finds a delivery by (task, number or token) in one partition, without an index on anything else.

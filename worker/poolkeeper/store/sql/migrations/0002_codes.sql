@@ -16,7 +16,7 @@ INSERT INTO poolkeeper.code (code, class, sentence) VALUES
     ('payload_invalid', 'Refused', 'the payload is not a JSON value that can be read back'),
     ('type_invalid', 'Refused', 'the task type is not words of a-z, 0-9 and _ joined by dots, at most 100 characters'),
     ('tenant_invalid', 'Refused', 'the tenant is not 1 to 200 printable characters'),
-    ('key_invalid', 'Refused', 'the idempotency key is not 1 to 200 printable characters'),
+    ('key_invalid', 'Refused', 'the idempotency key or the ordering key is not 1 to 200 printable characters'),
     ('labels_invalid', 'Refused', 'the labels are not an object of texts, or longer than 4096 bytes'),
     ('option_invalid', 'Refused', 'a wish about the task (priority, run_at, delay, max_age, max_deliveries, traceparent) cannot be read or is out of bounds'),
     ('name_invalid', 'Refused', 'the namespace or name is no DNS label of at most 63 characters'),
