@@ -54,6 +54,7 @@ def main() -> int:
     options.add_argument("--only", default="", help="a pattern on 'function: kind: text'")
     options.add_argument("--list", action="store_true", help="print the guards and end")
     options.add_argument("--together", type=int, default=2, help="so many at once")
+    options.add_argument("--seconds", type=float, default=float("inf"), help="begin with none after so many")
     asked = options.parse_args()
     texts = sources()
     every = [guard for name, text in texts.items() for guard in guards(name, text)]
@@ -80,7 +81,7 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         os.environ["POOLKEEPER_TEST_DSN"] = server.dsn()
-        loop = Loop(texts, picked, Path(folder), tell, together=asked.together)
+        loop = Loop(texts, picked, Path(folder), tell, together=asked.together, seconds=asked.seconds)
         options_ = [
             "-p",
             "no:terminal",
@@ -93,8 +94,11 @@ def main() -> int:
             "addopts=",
         ]
         code = pytest.main([*options_, str(ROOT / "tests" / "store")], plugins=[loop])
-    if code != pytest.ExitCode.OK or len(loop.verdicts) < len(picked):
+    if code != pytest.ExitCode.OK or not loop.verdicts:
+        print("mutate: the tests could not be run; see above or run them: pytest tests/store")
         return 1
+    if len(loop.verdicts) < len(picked):
+        print(f"mutate: {len(loop.verdicts)} of {len(picked)} in the time that was given")
     for test in loop.left_out:
         print(f"mutate: red with every guard in place, so it judged none: {test}")
     return report(loop.verdicts, time.monotonic() - began)

@@ -54,12 +54,14 @@ class Loop:
         tell: Callable[[Verdict], None],
         *,
         together: int = 2,
+        seconds: float = float("inf"),
     ) -> None:
         self._sources = sources
         self._chosen = chosen
         self._folder = folder
         self._tell = tell
         self._together = together
+        self._seconds = seconds
         self._killers: dict[str, list[str]] = {}
         self.verdicts: list[Verdict] = []
         self.left_out: list[str] = []
@@ -71,7 +73,10 @@ class Loop:
             raise session.Interrupted("the tests cannot be collected")
         reach = self._reach(session)
         waiting, running = list(reversed(self._chosen)), dict[int, tuple[Guard, int, float]]()
+        end = time.monotonic() + self._seconds
         while waiting or running:
+            if time.monotonic() > end:
+                waiting.clear()
             while waiting and len(running) < self._together:
                 guard = waiting.pop()
                 items = self._order(session.items, guard, reach)
