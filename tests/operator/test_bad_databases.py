@@ -99,6 +99,17 @@ def test_a_schema_of_a_later_version_is_named_and_left_alone(stage, operator, da
     assert "upgrade poolkeeper" in condition["message"]
 
 
+def test_an_installation_that_is_held_is_named_with_the_command(stage, operator, database):
+    """Q24: Stalled, reason Held, until somebody accepts it."""
+    stage.apply(stage.db())
+    stage.wait_condition("database", "main", "Ready", "True", "Reachable", timeout=60)
+    tell(database.dsn, "SELECT poolkeeper.hold('another_system', now())")
+    condition = stage.wait_condition("database", "main", "Stalled", "True", "Held", timeout=90)
+    assert "poolkeeper db accept" in condition["message"]
+    tell(database.dsn, "SELECT poolkeeper.accept_installation('ann', 'the old one is gone')")
+    stage.wait_condition("database", "main", "Ready", "True", "Reachable", timeout=90)
+
+
 @pytest.mark.wide
 def test_a_secret_that_is_deleted_or_renamed_later_is_named_and_what_runs_goes_on(stage, operator):
     """C58: the size is held; the Secret back again, everything is."""

@@ -50,6 +50,7 @@ MAY: dict[str, set[str]] = {
     "doctor": {"operator", "reader", "person"},
     "lead": {"operator"},
     "resign": {"operator"},
+    "accept_installation": {"person"},
 }
 
 
@@ -89,6 +90,7 @@ def every_call(session: Any) -> dict[str, Any]:
         "audit_keys": calls.audit_keys(),
         "audit_counts": calls.audit_counts({}),
         "doctor": calls.doctor(),
+        "accept_installation": calls.accept_installation("ann", "x"),
         "lead": calls.lead("local", "nobody", lease="a/b", epoch=1, holder="a"),
         "resign": calls.resign(NOBODY),
     }

@@ -27,6 +27,7 @@ class Code(StrEnum):
     KEY_CONFLICT = "key_conflict"
     KEY_IN_FLIGHT = "key_in_flight"
     QUEUE_OWNED = "queue_owned"
+    HELD = "held"
     ALREADY_ENDED = "already_ended"
     NOT_DEAD = "not_dead"
     STALE_VERSION = "stale_version"

@@ -99,6 +99,7 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
             Code.KEY_CONFLICT,
             Code.KEY_IN_FLIGHT,
             Code.QUEUE_OWNED,
+            Code.HELD,
             Code.ALREADY_ENDED,
             Code.NOT_DEAD,
             Code.STALE_VERSION,

@@ -14,6 +14,7 @@ from typing import Any
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.redact import redact
 from poolkeeper.store import connect, migrate
+from poolkeeper.store.rows import Stats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, merge
@@ -133,8 +134,7 @@ class Databases:
     def _judge(self, namespace: str, name: str, spec: DatabaseSpec) -> list[Condition]:
         link = self._link(namespace, name)
         if link.reading is not None and link.failures < PATIENCE:
-            hint = "" if spec.pooled or not link.pooled else UNTOLD_POOLER
-            return verdicts.ready("Reachable", f"schema {link.reading.stats.schema_version}{hint}")
+            return _reached(link, link.reading.stats, pooled=spec.pooled)
         if link.problem_code in {"schema_too_old", "schema_too_new"} and not spec.migrates:
             reason = "SchemaTooOld" if link.problem_code == "schema_too_old" else "SchemaTooNew"
             return verdicts.stalled(
@@ -202,6 +202,16 @@ class Databases:
             for manifest in self._context.world.all(resource.kind):
                 if manifest["metadata"]["namespace"] == namespace:
                     self._context.enqueue(resource, namespace, manifest["metadata"]["name"])
+
+
+def _reached(link: Link, stats: Stats, *, pooled: bool) -> list[Condition]:
+    if stats.held:
+        text = f"{link.name}: nothing is claimed, because this database came back as another one ({stats.held})"
+        return verdicts.stalled(
+            "Held", f"{text}; see that no other copy is in use, then run `poolkeeper db accept --why …`"
+        )
+    hint = "" if pooled or not link.pooled else UNTOLD_POOLER
+    return verdicts.ready("Reachable", f"schema {stats.schema_version}{hint}")
 
 
 class MigrationFailed(Exception):

@@ -26,6 +26,7 @@ from poolkeeper.store.rows import (
     Verdict,
 )
 from poolkeeper.store.tending import (
+    accept_installation,
     dead_batch,
     dead_batch_announced,
     decisions,
@@ -52,6 +53,7 @@ from poolkeeper.store.turns import (
 )
 
 __all__ = [
+    "accept_installation",
     "apply_policy",
     "audit_counts",
     "audit_keys",

@@ -121,6 +121,8 @@ class RenewAnswer:
     grace: timedelta | None
     visibility_timeout: timedelta | None
     codes: dict[UUID, Code] = field(default_factory=dict)
+    position: dict[str, Any] | None = None
+    held: str | None = None
 
 
 @dataclass(frozen=True)
@@ -373,6 +375,7 @@ class Stats:
     server_version: str
     queues: list[QueueStats]
     pools: list[PoolStats]
+    held: str | None = None
 
 
 @dataclass(frozen=True)

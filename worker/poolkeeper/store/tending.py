@@ -32,6 +32,7 @@ def stats(*, cluster: str | None) -> Call[Stats]:
             here["server_version"],
             [from_json(QueueStats, q) for q in by_kind["queue"]],
             [from_json(PoolStats, p) for p in by_kind["pool"]],
+            here.get("held"),
         )
 
     return Call("stats", {"cluster": cluster}, read)
@@ -128,6 +129,11 @@ def lead(cluster: str, namespace: str, *, lease: str, epoch: int, holder: str) -
 
     params = {"cluster": cluster, "namespace": namespace, "lease": lease, "epoch": epoch, "holder": holder}
     return Call("lead", params, read)
+
+
+def accept_installation(who: str, why: str) -> Call[bool]:
+    """Let a held installation go on as what it is now (Q24); False where it was not held."""
+    return Call("accept_installation", {"who": who, "why": why}, value)
 
 
 def resign(term: UUID) -> Call[bool]:

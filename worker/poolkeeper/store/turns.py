@@ -143,6 +143,8 @@ def renew(
             _seconds(note["grace"]),
             _seconds(note["visibility_timeout"]),
             {r.task_id: Code(r.code) for r in tasks if r.code != ALREADY_DONE},
+            note["position"],
+            note["held"],
         )
 
     params = {

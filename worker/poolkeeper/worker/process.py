@@ -75,6 +75,10 @@ class Worker:
         self._session: Session | None = None
         self._drain: Drain | None = None
         self._real_grace: float | None = None
+        self._position: dict[str, Any] | None = (
+            None  # what the store has acknowledged, for when it comes back as another (Q24)
+        )
+        self._held: str | None = None
         self._progress: set[UUID] = set()  # what the next answered renewal tells
         self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named
         self._heard: dict[signal.Signals, Any] = {}
@@ -223,7 +227,7 @@ class Worker:
             list(settings.queues),
             sorted(self._handlers),
             concurrency=settings.concurrency,
-            info=_info(settings),
+            info={**_info(settings), **({"position": self._position} if self._position else {})},
         )
         while self._drain is None:
             self.turns.round_at = time.monotonic()
@@ -259,6 +263,8 @@ class Worker:
             "busy_seconds": round(slots.busy_seconds, 3),
             "busy": len(slots.running),
         }
+        if self._position is not None:
+            stats["position"] = self._position
         self._progress |= slots.progressed()
         if self._progress:
             stats["progress"] = [str(task_id) for task_id in self._progress]
@@ -268,6 +274,15 @@ class Worker:
     def _renewed(self, answer: RenewAnswer) -> None:
         """Heed a renewal's answer; called in its thread, so that blocked event loops do not keep threads from hearing it."""
         self._progress.clear()
+        self._position = answer.position
+        if answer.held != self._held:
+            self._held = answer.held
+            _log.log(
+                logging.ERROR if answer.held else logging.INFO,
+                f"the installation is held ({answer.held}): nothing is claimed until somebody runs `poolkeeper db accept`"
+                if answer.held
+                else "the installation was accepted: claiming again",
+            )
         canceled = {task_id: self._named[task_id] for task_id in answer.canceled}
         lost = {task_id: self._named[task_id] for task_id in answer.lost}
         for task_id, delivery in canceled.items():

@@ -12,6 +12,9 @@ SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %
 -- name: renew
 SELECT * FROM poolkeeper.renew(%(session)s, %(secret)s, %(received)s, %(held)s::uuid[], %(stats)s::jsonb, %(complete)s)
 
+-- name: accept_installation
+SELECT poolkeeper.accept_installation(%(who)s, %(why)s) AS value
+
 -- name: end_session
 SELECT poolkeeper.end_session(%(session)s, %(secret)s) AS value
 

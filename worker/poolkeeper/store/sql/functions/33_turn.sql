@@ -216,6 +216,11 @@ BEGIN
     FROM poolkeeper.queue AS q
     WHERE q.id = ANY (_s.queue_ids) AND NOT q.paused AND _s.ended_at IS NULL
       AND poolkeeper.lease_until(_s.renewed_at, q.visibility_timeout, NULL) > poolkeeper.clock();
+    -- nor anywhere while the installation is held, or after a start of the server until somebody has looked (Q24)
+    IF EXISTS (SELECT FROM poolkeeper.contact AS c WHERE c.held_since IS NOT NULL OR c.started_at <> pg_postmaster_start_time()) THEN
+        _served := '{}';
+        _wary := '{}';
+    END IF;
     -- 2. limiters, in their order; queues rotate with the turn so that none comes first for ever
     IF _want > 0 AND NOT _s.draining THEN
         _queues := ARRAY(

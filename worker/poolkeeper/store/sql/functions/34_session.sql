@@ -28,6 +28,10 @@ BEGIN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a worker''s row in poolkeeper.access cannot name tenants yet; name queues';
     END IF;
     PERFORM poolkeeper.reached(_now);  -- who comes after a gap was not there before it (Q23)
+    PERFORM poolkeeper.examine(_now);
+    IF _info ? 'position' THEN  -- of a session that is not here any more
+        PERFORM poolkeeper.compare_position(_info -> 'position', NULL, _now);
+    END IF;
     INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues) VALUES (_pool, _info ->> 'build', _types, _keys, _paths)
     ON CONFLICT (name) DO UPDATE SET (known_build, known_types, known_keys, known_queues)
                                    = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues)
@@ -92,8 +96,11 @@ DECLARE
     _now timestamptz := poolkeeper.clock();
 BEGIN
     PERFORM poolkeeper.reached(_now);  -- before its own renewal hides the gap that it ends (Q23)
+    IF _stats ? 'position' THEN
+        PERFORM poolkeeper.compare_position(_stats -> 'position', _s.renewals, _now);
+    END IF;
     UPDATE poolkeeper.session AS s
-    SET renewed_at = _now, graces = 0, ended_at = NULL,
+    SET renewed_at = _now, renewals = s.renewals + 1, graces = 0, ended_at = NULL,
         finished = coalesce((_stats ->> 'finished')::bigint, s.finished),
         busy_seconds = coalesce((_stats ->> 'busy_seconds')::double precision, s.busy_seconds),
         idle_since = CASE WHEN cardinality(_held) > 0 THEN NULL ELSE coalesce(s.idle_since, _now) END
@@ -118,6 +125,7 @@ BEGIN
         WHERE l.task_id IS NULL OR l.cancel_by IS NOT NULL;
     RETURN QUERY
         SELECT 'note', NULL::uuid, NULL::text, jsonb_build_object(
+            'position', poolkeeper.position(_s.renewals + 1), 'held', (SELECT c.held_why FROM poolkeeper.contact AS c),
             'draining', _s.draining, 'grace', extract(epoch FROM _s.grace),
             'visibility_timeout', extract(epoch FROM (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids))));
 END $$;

@@ -129,6 +129,9 @@ AS $$
 DECLARE
     _now timestamptz := poolkeeper.clock();
 BEGIN
+    IF EXISTS (SELECT FROM poolkeeper.contact AS c WHERE c.held_since IS NOT NULL) THEN
+        RETURN 0;  -- Q24
+    END IF;
     RETURN poolkeeper.sweep_leases(_most, _now, _since) + poolkeeper.sweep_limits(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
 END $$;
 

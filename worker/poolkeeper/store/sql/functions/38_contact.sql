@@ -54,6 +54,13 @@ BEGIN
     SELECT c.* INTO _was FROM poolkeeper.contact AS c;
     _away := _now - _was.seen_at;
     _again := _was.started_at <> pg_postmaster_start_time();
+    IF _again THEN
+        PERFORM poolkeeper.examine(_now);
+        SELECT c.* INTO _was FROM poolkeeper.contact AS c;
+    END IF;
+    IF _was.held_since IS NOT NULL THEN  -- nothing expires until somebody accepts (Q24)
+        RETURN false;
+    END IF;
     IF NOT _again AND _away > interval '-1 second' AND _away <= greatest(_short / 2, CASE WHEN _since <= 10 THEN _known END) THEN
         IF _away > _short / 8 THEN
             UPDATE poolkeeper.contact AS c SET seen_at = _now

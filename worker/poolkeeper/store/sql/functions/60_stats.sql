@@ -134,7 +134,7 @@ BEGIN
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
         UNION ALL
-        SELECT 'installation', jsonb_build_object('now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
+        SELECT 'installation', jsonb_build_object('held', (SELECT c.held_why FROM poolkeeper.contact AS c), 'now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
                                                   'schema_version', (SELECT max(m.version) FROM poolkeeper.migration AS m))
         FROM poolkeeper.instance AS i;
 END $$;

@@ -44,3 +44,4 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid) TO poolkeeper_person;
 GRANT EXECUTE ON FUNCTION poolkeeper.audit_tasks(uuid, integer), poolkeeper.audit_keys(bigint, integer), poolkeeper.audit_counts(jsonb), poolkeeper.doctor()
     TO poolkeeper_operator, poolkeeper_reader, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.accept_installation(text, text) TO poolkeeper_person;

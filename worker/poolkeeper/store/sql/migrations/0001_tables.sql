@@ -155,9 +155,26 @@ CREATE TABLE poolkeeper.contact (      -- when the store was reached at last, by
     gap_from   timestamptz,            -- the last time that it could not be reached for long
     gap_to     timestamptz,
     whole      boolean NOT NULL DEFAULT false,  -- for longer than the shortest visibility timeout
-    proven     boolean NOT NULL DEFAULT false   -- a restart, or a clock that was moved: not merely that nobody was there
+    proven     boolean NOT NULL DEFAULT false,  -- a restart, or a clock that was moved: not merely that nobody was there
+    system_id  bigint,                 -- where this is installed (Q24, 73_fence): of the server's cluster; NULL: it may not be read
+    database_oid oid,
+    timeline   text,
+    timeline_lsn pg_lsn,               -- where the timeline was seen first
+    held_since timestamptz,            -- until somebody accepts, nothing is claimed and nothing expires
+    held_why   text,
+    accepts    integer NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
 INSERT INTO poolkeeper.contact (seen_at, started_at) VALUES (clock_timestamp(), pg_postmaster_start_time());
+
+CREATE TABLE poolkeeper.acceptance (   -- who let a held installation go on, and why (Q24)
+    no     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at     timestamptz NOT NULL,
+    login  name NOT NULL,
+    who    text NOT NULL,
+    why    text NOT NULL,
+    held_since timestamptz NOT NULL,
+    held_why   text NOT NULL
+);
 
 CREATE TABLE poolkeeper.session (
     id            uuid PRIMARY KEY,
@@ -172,6 +189,7 @@ CREATE TABLE poolkeeper.session (
     info          jsonb NOT NULL,
     registered_at timestamptz NOT NULL,
     renewed_at    timestamptz NOT NULL,            -- by itself, or by the end of a gap in which it could not
+    renewals      bigint NOT NULL DEFAULT 0,       -- answered ones are remembered by the process (Q24)
     graces        smallint NOT NULL DEFAULT 0,     -- gaps since it last renewed by itself
     draining      boolean NOT NULL DEFAULT false,  -- the operator's mark: no new claims
     grace         interval,                        -- the real grace of a terminating pod, once known

@@ -26,6 +26,7 @@ INSERT INTO poolkeeper.code (code, class, sentence) VALUES
     ('key_conflict', 'Conflict', 'the idempotency key was used with another payload'),
     ('key_in_flight', 'Conflict', 'another transaction is using the idempotency key; try again'),
     ('queue_owned', 'Conflict', 'the queue belongs to another cluster or namespace; annotate to adopt it'),
+    ('held', 'Conflict', 'the installation is held until somebody accepts it; run: poolkeeper db accept'),
     ('already_ended', 'Conflict', 'the task has ended'),
     ('not_dead', 'Conflict', 'the task is not a dead letter'),
     ('stale_version', 'Conflict', 'the task has changed since it was looked at; look again'),
