@@ -5,7 +5,7 @@ from uuid import UUID
 
 from poolkeeper.policy import read_policy
 from poolkeeper.store import calls
-from poolkeeper.store.rows import Upkeep
+from poolkeeper.store.tending import Upkeep
 from store.scene import Scene, Worker
 
 HOUR = 3600

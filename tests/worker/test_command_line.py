@@ -102,6 +102,31 @@ def test_a_task_from_submit_to_discard(stage: Stage, terminal: Terminal) -> None
     assert "RuntimeError" in terminal("task", "timeline", task)
 
 
+def test_dead_letters_by_a_filter(stage: Stage, terminal: Terminal) -> None:
+    """Q29, contract 2: a dry run says how many and shows some; doing it goes oldest first, with who and why."""
+    stage.apply(max_deliveries=1)
+    stage.worker().ready()
+    tasks = [terminal.json("submit", "q", "t.raises", '"error"')["task_id"] for _ in range(3)]
+    eventually(lambda: len(terminal.json("dlq", "list")) == 3, "all are dead")
+    found = terminal.json("dlq", "requeue", "--queue", "q", "--error-class", "RuntimeError", "--dry-run")
+    assert (found["matching"], sorted(one["task_id"] for one in found["first"])) == (3, sorted(tasks))
+    assert "2 dead letters match" in terminal("dlq", "discard", "--queue", "q", "--limit", "2", "--dry-run")
+    assert "no dead letter matches" in terminal("dlq", "discard", "--queue", "q", "--type", "t.other", "--why", "x")
+    assert len(terminal.json("dlq", "list")) == 3
+    done = terminal.json("dlq", "discard", "--queue", "q", "--limit", "2", "--why", "hopeless")
+    assert done["discarded"] == 2
+    (left,) = set(tasks) - set(done["task_ids"])
+    history = terminal.json("task", "timeline", done["task_ids"][0])
+    assert (history[-1]["what"], history[-1]["reason"]) == ("discarded", "hopeless")
+    terminal("dlq", "discard", "--queue", "nowhere", "--why", "x", code=3)
+    assert terminal.error.startswith("error: unknown_queue: ")
+    seen = terminal.json("task", "show", left)["state_version"]
+    terminal("dlq", "discard", left, "--version", str(seen - 1), "--why", "x", code=4)
+    assert terminal.error.startswith("error: stale_version: ")
+    assert "1 discarded" in terminal("dlq", "discard", "--queue", "q", "--before", "2100-01-01", "--why", "x")
+    assert terminal.json("dlq", "list") == []
+
+
 def test_what_is_not_there_exits_with_3(terminal: Terminal) -> None:
     """Contract 2."""
     nobody = "01a22861-70de-79ba-acfa-13b3cdac6ae6"

@@ -5,12 +5,12 @@ Guarantees: every field is honoured by the store; unknown fields are refused, ne
 """
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
+from poolkeeper.choices import Ordering, WakeUp
 from poolkeeper.durations import Between, Duration, Size, parse_duration, parse_size
 
 TASK_TYPE_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$"
@@ -28,20 +28,6 @@ class PolicyModel(BaseModel):
     """Frozen, camelCase outside, and strict about names: a misspelt limit must not mean "no limit"."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
-
-
-class Ordering(StrEnum):
-    """What a dead letter does to the tasks of its ordering key that were submitted after it."""
-
-    BLOCK = "Block"
-    SKIP = "Skip"
-
-
-class WakeUp(StrEnum):
-    """How workers hear of new tasks."""
-
-    NOTIFY = "Notify"
-    POLL = "Poll"
 
 
 def rules(*pairs: tuple[str, str]) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from prometheus_client import Counter, Gauge
 
-from poolkeeper.store.rows import QueueStats, Upkeep
+from poolkeeper.store.rows import QueueStats
+from poolkeeper.store.tending import Upkeep
 from poolkeeper_operator.decide.decision import Decision
 
 _POOL = ("namespace", "pool")

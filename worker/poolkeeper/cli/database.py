@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 dsn = click.option("--dsn", default=None, help="The database; default POOLKEEPER_DSN_FILE or POOLKEEPER_DSN.")
+version = click.option(
+    "--version", type=int, default=None, help="The state_version that was seen; refused if the task has changed since."
+)
 why = click.option("--why", required=True, help="The reason, kept in the history of the task.")
 
 

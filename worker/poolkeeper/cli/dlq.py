@@ -1,10 +1,12 @@
-"""`poolkeeper dlq …`: dead letters, one by one; nothing here is automatic (Q29)."""
+"""`poolkeeper dlq …`: dead letters, one by one or by a filter; nothing here is automatic (Q29)."""
 
+from typing import Any
 from uuid import UUID
 
 import click
 
-from poolkeeper.cli.database import ask, dsn, who, why
+from poolkeeper.cli.bulk import Choice, chosen, work_off
+from poolkeeper.cli.database import ask, dsn, version, who
 from poolkeeper.cli.output import as_json, output, table
 from poolkeeper.cli.task import change
 from poolkeeper.store import calls
@@ -51,20 +53,36 @@ def list_(queue: str | None, limit: int, dsn: str | None, form: str) -> None:
 
 
 @dlq.command()
-@click.argument("task_ids", type=click.UUID, nargs=-1, required=True)
-@why
+@click.argument("task_ids", type=click.UUID, nargs=-1)
+@chosen
+@version
 @dsn
 @output
-def requeue(task_ids: tuple[UUID, ...], why: str, dsn: str | None, form: str) -> None:
-    """Give dead letters a fresh budget of deliveries; their checkpoints stay."""
-    change(dsn, form, list(task_ids), lambda one: calls.requeue(one, who=who(), why=why))
+def requeue(
+    task_ids: tuple[UUID, ...], version: int | None, why: str | None, dsn: str | None, form: str, **choice: Any
+) -> None:
+    """Give dead letters a fresh budget of deliveries; their checkpoints stay. Name them by TASK_IDS, or by --queue and filters."""
+    asked = Choice(**choice)
+    reason = asked.demand(task_ids, version, why)
+    if not task_ids:
+        work_off(dsn, form, "requeue", asked, reason)
+        return
+    change(dsn, form, list(task_ids), lambda one: calls.requeue(one, who=who(), why=reason, seen_version=version))
 
 
 @dlq.command()
-@click.argument("task_ids", type=click.UUID, nargs=-1, required=True)
-@why
+@click.argument("task_ids", type=click.UUID, nargs=-1)
+@chosen
+@version
 @dsn
 @output
-def discard(task_ids: tuple[UUID, ...], why: str, dsn: str | None, form: str) -> None:
-    """End dead letters for good; who and why stay in their history."""
-    change(dsn, form, list(task_ids), lambda one: calls.discard(one, who=who(), why=why))
+def discard(
+    task_ids: tuple[UUID, ...], version: int | None, why: str | None, dsn: str | None, form: str, **choice: Any
+) -> None:
+    """End dead letters for good; who and why stay in their history. Name them by TASK_IDS, or by --queue and filters."""
+    asked = Choice(**choice)
+    reason = asked.demand(task_ids, version, why)
+    if not task_ids:
+        work_off(dsn, form, "discard", asked, reason)
+        return
+    change(dsn, form, list(task_ids), lambda one: calls.discard(one, who=who(), why=reason, seen_version=version))

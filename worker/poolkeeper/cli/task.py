@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from poolkeeper.cli.database import ask, connected, dsn, who, why
+from poolkeeper.cli.database import ask, connected, dsn, version, who, why
 from poolkeeper.cli.output import as_json, lines, output, table
 from poolkeeper.codes import Code
 from poolkeeper.errors import NotFound, error
@@ -64,22 +64,24 @@ def timeline(task_id: UUID, dsn: str | None, form: str) -> None:
 
 @task.command()
 @click.argument("task_id", type=click.UUID)
+@version
 @why
 @dsn
 @output
-def cancel(task_id: UUID, why: str, dsn: str | None, form: str) -> None:
+def cancel(task_id: UUID, version: int | None, why: str, dsn: str | None, form: str) -> None:
     """Cancel a task: at once while it waits; a running one is told and ends when it heeds that."""
-    change(dsn, form, [task_id], lambda one: calls.cancel(one, who=who(), why=why))
+    change(dsn, form, [task_id], lambda one: calls.cancel(one, who=who(), why=why, seen_version=version))
 
 
 @task.command()
 @click.argument("task_id", type=click.UUID)
+@version
 @why
 @dsn
 @output
-def requeue(task_id: UUID, why: str, dsn: str | None, form: str) -> None:
+def requeue(task_id: UUID, version: int | None, why: str, dsn: str | None, form: str) -> None:
     """Give a dead letter a fresh budget of deliveries; its checkpoint stays."""
-    change(dsn, form, [task_id], lambda one: calls.requeue(one, who=who(), why=why))
+    change(dsn, form, [task_id], lambda one: calls.requeue(one, who=who(), why=why, seen_version=version))
 
 
 def change(dsn: str | None, form: str, task_ids: list[UUID], call: Callable[[UUID], Call[Changed]]) -> None:
@@ -93,7 +95,7 @@ def change(dsn: str | None, form: str, task_ids: list[UUID], call: Callable[[UUI
             if changed.code is not None:
                 raise error(
                     changed.code,
-                    f"task {task_id}: {changed.code}; its state is {changed.state or 'unknown'}, see: poolkeeper task show {task_id}",
+                    f"task {task_id}: {changed.code}; its state is {changed.state or 'unknown'} (version {changed.state_version}), see: poolkeeper task show {task_id}",
                 )
             done.append({"task_id": task_id, "state": changed.state, "state_version": changed.state_version})
             if form == "text":

@@ -345,27 +345,6 @@ class PoolStats:
 
 
 @dataclass(frozen=True)
-class Upkeep:
-    """What one page of the upkeep removed (payloads, results and checkpoints: emptied), and whether there is more to do now.
-
-    ``dead_letters``: discarded because nobody looked at them in time; ``made`` and ``dropped``: months of the history.
-    """
-
-    tasks: int
-    payloads: int
-    results: int
-    checkpoints: int
-    dead_letters: int
-    keys: int
-    sessions: int
-    decisions: int
-    drains: int
-    made: int
-    dropped: int
-    more: bool
-
-
-@dataclass(frozen=True)
 class Stats:
     """Everything that the operator's tick reads, of one moment."""
 
@@ -392,15 +371,6 @@ class DeadBatch:
     reasons: dict[str, int]
     tenants: int
     at: datetime
-
-
-@dataclass(frozen=True)
-class Purged:
-    """Answer to purge: ``removed`` tasks in this page; ``cursor`` goes into the next call, None: nothing is left."""
-
-    code: Code | None
-    removed: int
-    cursor: dict[str, Any] | None
 
 
 @dataclass(frozen=True)

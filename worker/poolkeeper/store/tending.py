@@ -5,6 +5,7 @@ term it writes only where no operator keeps the namespace.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,37 @@ from psycopg.types.json import Json
 from poolkeeper.codes import Code
 from poolkeeper.errors import error
 from poolkeeper.store.call import Call, Row, from_json, maybe, nothing, one, value
-from poolkeeper.store.rows import DeadBatch, PoolStats, Purged, QueueStats, Stats, Upkeep
+from poolkeeper.store.rows import DeadBatch, PoolStats, QueueStats, Stats
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What one page of the upkeep removed (payloads, results and checkpoints: emptied), and whether there is more to do now.
+
+    ``dead_letters``: discarded because nobody looked at them in time; ``made`` and ``dropped``: months of the history.
+    """
+
+    tasks: int
+    payloads: int
+    results: int
+    checkpoints: int
+    dead_letters: int
+    keys: int
+    sessions: int
+    decisions: int
+    drains: int
+    made: int
+    dropped: int
+    more: bool
+
+
+@dataclass(frozen=True)
+class Purged:
+    """Answer to purge: ``removed`` tasks in this page; ``cursor`` goes into the next call, None: nothing is left."""
+
+    code: Code | None
+    removed: int
+    cursor: dict[str, Any] | None
 
 
 def stats(*, cluster: str | None) -> Call[Stats]:

@@ -45,6 +45,15 @@ SELECT * FROM poolkeeper.task_view(%(task_id)s)
 -- name: timeline
 SELECT * FROM poolkeeper.timeline(%(task_id)s)
 
+-- name: dead_matching
+SELECT * FROM poolkeeper.dead_matching(%(queue)s, %(filter)s::jsonb, %(cursor)s::jsonb, %(want)s, %(most)s)
+
+-- name: requeue_matching
+SELECT * FROM poolkeeper.requeue_matching(%(queue)s, %(filter)s::jsonb, %(who)s, %(why)s, %(cursor)s::jsonb, %(want)s, %(most)s)
+
+-- name: discard_matching
+SELECT * FROM poolkeeper.discard_matching(%(queue)s, %(filter)s::jsonb, %(who)s, %(why)s, %(cursor)s::jsonb, %(want)s, %(most)s)
+
 -- name: dead_letters
 SELECT * FROM poolkeeper.dead_letters(%(queue)s, %(limit)s)
 

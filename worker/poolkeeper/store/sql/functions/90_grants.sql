@@ -28,11 +28,12 @@ GRANT EXECUTE ON FUNCTION
     TO poolkeeper_worker;
 GRANT EXECUTE ON FUNCTION poolkeeper.succeed(uuid, text, jsonb) TO poolkeeper_worker, poolkeeper_submitter;
 GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer, double precision), poolkeeper.maintain(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
-GRANT EXECUTE ON FUNCTION poolkeeper.task_view(uuid), poolkeeper.timeline(uuid), poolkeeper.dead_letters(text, integer), poolkeeper.queues(),
+GRANT EXECUTE ON FUNCTION poolkeeper.task_view(uuid), poolkeeper.timeline(uuid), poolkeeper.dead_letters(text, integer), poolkeeper.dead_matching(text, jsonb, jsonb, integer, integer), poolkeeper.queues(),
     poolkeeper.decisions(text, integer), poolkeeper.installation()
     TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_operator, poolkeeper_reader, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION poolkeeper.cancel(uuid, text, text, integer) TO poolkeeper_submitter, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION poolkeeper.requeue(uuid, text, text, integer), poolkeeper.discard(uuid, text, text, integer),
+    poolkeeper.requeue_matching(text, jsonb, text, text, jsonb, integer, integer), poolkeeper.discard_matching(text, jsonb, text, text, jsonb, integer, integer),
     poolkeeper.pause_queue(text, boolean, text) TO poolkeeper_person;
 GRANT EXECUTE ON FUNCTION
     poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text), poolkeeper.set_pool(text, integer, uuid),

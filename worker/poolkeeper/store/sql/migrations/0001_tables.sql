@@ -332,7 +332,7 @@ CREATE TABLE poolkeeper.dead (
     checkpoint_erased boolean              -- by retention; NULL: not yet its turn, false: there was none
 );
 ALTER TABLE poolkeeper.dead ADD PRIMARY KEY (task_id), ALTER COLUMN seq DROP NOT NULL;
-CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at);
+CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at, task_id);
 CREATE INDEX dead_checkpoint ON poolkeeper.dead (queue_id, died_at) WHERE checkpoint_erased IS NULL;
 CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id, batch) WHERE batch IS NULL OR batch < 0;
 CREATE INDEX dead_gate ON poolkeeper.dead (gate) WHERE gate IS NOT NULL;  -- what blocks its key
