@@ -162,3 +162,18 @@ def test_an_own_connection_that_was_lost_is_opened_again(stage: Stage) -> None:
         with pytest.raises(Unavailable):
             client.submit("q", "t.count")
         client.submit("q", "t.count")
+
+
+async def test_more_than_a_page_is_one_list_of_verdicts_in_both_faces(stage: Stage) -> None:
+    """Q5: pages of one call each, in the caller's transaction all or nothing."""
+    tasks = [{"type": "t.count", "payload": n, "key": f"k{n}"} for n in range(10_002)]
+    tasks[10_001]["type"] = "NO WORD"
+    async with await psycopg.AsyncConnection.connect(stage.dsn) as conn:
+        verdicts = await AsyncClient(conn).submit_many("default/q", iter(tasks))  # type: ignore[arg-type]
+        assert [verdict.code for verdict in verdicts[10_000:]] == [None, Code.TYPE_INVALID]
+        await conn.rollback()
+    assert stage.states() == {}
+    with Client(dsn=stage.dsn) as client:
+        made = client.submit_many("default/q", tasks)  # type: ignore[arg-type]
+    assert sum(verdict.created for verdict in made) == 10_001
+    assert stage.states() == {"ready": 10_001}

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -180,3 +181,62 @@ def test_what_is_old_goes_when_asked(terminal: Terminal, tmp_path: Path, databas
     assert terminal.json("maintain")["tasks"] == 1
     terminal("task", "show", task_id, code=3)
     assert "ended tasks removed" in terminal("maintain")
+
+
+def lines(file: Path, *tasks: Any) -> str:
+    file.write_text("".join(f"{task if isinstance(task, str) else json.dumps(task)}\n" for task in tasks))
+    return str(file)
+
+
+def test_a_file_of_tasks_is_submitted_in_pages(stage: Stage, terminal: Terminal, tmp_path: Path) -> None:
+    """Q5, Q6: more than one page; repeated it is known by its keys, and nothing is there twice."""
+    tasks = [{"payload": n, "key": f"k{n}"} for n in range(10_001)]
+    file = lines(tmp_path / "tasks.jsonl", *tasks[:5000], "", *tasks[5000:])
+    assert terminal("submit", "q", "t.count", "--file", file) == ""
+    assert terminal.error == "10001 created, 0 known by their keys, 0 refused\n"
+    said = terminal("submit", "q", "t.count", "--file", file, "--output", "json").splitlines()
+    assert terminal.error == "0 created, 10001 known by their keys, 0 refused\n"
+    assert {json.loads(line)["created"] for line in said} == {False}
+    assert stage.states() == {"ready": 10_001}
+
+
+def test_lines_say_what_they_wish_and_options_fill_in(stage: Stage, terminal: Terminal, tmp_path: Path) -> None:
+    """Q9: each line its own; refusals are told with their lines, and end the command with 4."""
+    file = lines(
+        tmp_path / "tasks.jsonl",
+        {"type": "a.b", "tenant": "acme", "delay": "1h", "payload": {"x": 1}},
+        {"payload": 2, "run_at": "2030-01-31T08:00:00+01:00"},
+        {"type": "NO WORD"},
+        {"priority": 9},
+    )
+    said = terminal("submit", "q", "c.d", "--priority", "2", "--file", file, "--output", "json", code=4).splitlines()
+    assert terminal.error.splitlines() == [
+        "line 3: type_invalid",
+        "3 created, 0 known by their keys, 1 refused: 1 type_invalid",
+    ]
+    views = [stage.view(UUID(json.loads(said[n])["task_id"])) for n in (0, 1, 3)]
+    assert [(v.type, v.tenant, v.priority, v.state) for v in views] == [
+        ("a.b", "acme", 2, "scheduled"), ("c.d", "default", 2, "scheduled"), ("c.d", "default", 9, "ready")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{", "line 2 is no task"),
+        ("[1]", "it must be an object"),
+        ('{"type": "a.b", "paylod": 1}', "there is no field paylod"),
+        ("{}", "it has no type"),
+        ('{"type": "a.b", "delay": "soon"}', "line 2 is no task"),
+    ],
+)
+def test_a_line_that_is_no_task_is_named_and_nothing_is_sent(
+    stage: Stage, terminal: Terminal, tmp_path: Path, line: str, why: str
+) -> None:
+    """C54: a misspelt wish is not left out."""
+    file = lines(tmp_path / "tasks.jsonl", {"type": "a.b"}, line)
+    terminal("submit", "q", "--file", file, code=2)
+    assert why in terminal.error
+    assert stage.states() == {}
+    terminal("submit", "q", code=2)
+    assert "--file" in terminal.error

@@ -5,8 +5,9 @@ that commits. What is no JSON is refused before anything is sent (Q8). `submit` 
 nothing is lost by not looking; `submit_many` returns a verdict per task. Repeats nothing: submit with a `key` to be able to.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
@@ -20,6 +21,9 @@ from poolkeeper.store import Call, TaskView, Verdict, aconnect, arun, calls, con
 from poolkeeper.store.rows import Changed
 
 T = TypeVar("T")
+
+PAGE = 10_000
+"""Tasks of one call to the store."""
 
 
 class Wishes(TypedDict, total=False):
@@ -60,9 +64,12 @@ class Client:
         """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
         return _accepted(queue, {**wishes, "type": type}, self._run(_submit(queue, type, payload, wishes)))
 
-    def submit_many(self, queue: str, tasks: Sequence[Task]) -> list[Verdict]:
-        """Submit tasks in one round trip; returns their verdicts in order, raises for none of them."""
-        return self._run(_submit_many(queue, tasks))
+    def submit_many(self, queue: str, tasks: Iterable[Task]) -> list[Verdict]:
+        """Submit tasks, up to 10,000 in one round trip; returns their verdicts in order, raises for none of them.
+
+        On the client's own connection each page of 10,000 is a transaction of its own.
+        """
+        return [verdict for page in _pages(queue, tasks) for verdict in self._run(page)]
 
     def get(self, task_id: UUID) -> TaskView:
         """Return a task as it is now; raises NotFound."""
@@ -106,9 +113,12 @@ class AsyncClient:
         """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
         return _accepted(queue, {**wishes, "type": type}, await self._run(_submit(queue, type, payload, wishes)))
 
-    async def submit_many(self, queue: str, tasks: Sequence[Task]) -> list[Verdict]:
-        """Submit tasks in one round trip; returns their verdicts in order, raises for none of them."""
-        return await self._run(_submit_many(queue, tasks))
+    async def submit_many(self, queue: str, tasks: Iterable[Task]) -> list[Verdict]:
+        """Submit tasks, up to 10,000 in one round trip; returns their verdicts in order, raises for none of them.
+
+        On the client's own connection each page of 10,000 is a transaction of its own.
+        """
+        return [verdict for page in _pages(queue, tasks) for verdict in await self._run(page)]
 
     async def get(self, task_id: UUID) -> TaskView:
         """Return a task as it is now; raises NotFound."""
@@ -169,9 +179,15 @@ def _submit(queue: str, type: str, payload: Any, wishes: Wishes) -> Call[Verdict
     return calls.submit(queue, type, jsonsafe.plain(payload), **wishes)
 
 
-def _submit_many(queue: str, tasks: Sequence[Task]) -> Call[list[Verdict]]:
+def _pages(queue: str, tasks: Iterable[Task]) -> Iterator[Call[list[Verdict]]]:
+    numbered = enumerate(tasks)
+    while page := list(islice(numbered, PAGE)):
+        yield _submit_many(queue, page)
+
+
+def _submit_many(queue: str, tasks: Sequence[tuple[int, Task]]) -> Call[list[Verdict]]:
     checked: list[dict[str, Any]] = []
-    for index, task in enumerate(tasks):
+    for index, task in tasks:
         _check_wishes(task, f"tasks[{index}].")
         checked.append({**task, "payload": jsonsafe.plain(task.get("payload"), f"payload of tasks[{index}]")})
     return calls.submit_many(queue, checked)

@@ -1,7 +1,8 @@
-"""`poolkeeper submit QUEUE TYPE PAYLOAD`: one task, its verdict."""
+"""`poolkeeper submit QUEUE TYPE PAYLOAD`: one task, its verdict; with `--file` as many as there are lines."""
 
 import sys
 from datetime import timedelta
+from typing import IO
 
 import click
 
@@ -26,8 +27,15 @@ def _read() -> str:
 
 @click.command()
 @click.argument("queue")
-@click.argument("type")
+@click.argument("type", required=False)
 @click.argument("payload", default="null")
+@click.option(
+    "--file",
+    type=click.File(encoding="utf-8"),
+    default=None,
+    help='Tasks as JSON lines, such as {"type": "mail.send", "payload": {"to": "x"}, "key": "m1"}; - is standard input. '
+    "Sent in pages of 10,000; TYPE and options are for lines that do not say it themselves.",
+)
 @click.option("--tenant", default="default", show_default=True, help="The party that the task belongs to.")
 @click.option("--key", default=None, help="Idempotency key: the same key and payload is the same task.")
 @click.option("--ordering-key", default=None, help="Tasks of one ordering key run one after the other.")
@@ -46,8 +54,9 @@ def _read() -> str:
 @output
 def submit(
     queue: str,
-    type: str,  # noqa: A002  (the word of the store)
+    type: str | None,  # noqa: A002  (the word of the store)
     payload: str,
+    file: IO[str] | None,
     tenant: str,
     key: str | None,
     ordering_key: str | None,
@@ -61,6 +70,26 @@ def submit(
     """Submit one task of TYPE to QUEUE (namespace/name). PAYLOAD is JSON, or - to read it from standard input."""
     from poolkeeper.client import Client
 
+    wishes = {
+        "tenant": tenant,
+        "priority": priority,
+        "delay": delay,
+        "max_age": max_age,
+        "max_deliveries": max_deliveries,
+    }
+    if file is not None:
+        from poolkeeper.cli.submitfile import submit_file
+
+        if key is not None or payload != "null":
+            raise click.UsageError("--file has payloads and keys in its lines; leave PAYLOAD and --key out")
+        given = {name: wish for name, wish in {**wishes, "type": type}.items() if wish is not None}
+        with connected(dsn) as conn:
+            refused = submit_file(Client(conn), queue, file, given, print if form == "json" else lambda _line: None)
+        if refused:
+            raise click.exceptions.Exit(4)
+        return
+    if type is None:
+        raise click.UsageError("say the TYPE of the task, or give --file")
     try:
         value = jsonsafe.parse(_read() if payload == "-" else payload)
     except ValueError as error:

@@ -3,6 +3,7 @@
 Each function here makes a ``Call``; nothing is sent before ``run`` or ``arun``.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -139,14 +140,23 @@ def submit(
 
 def submit_many(queue: str, tasks: Sequence[Mapping[str, Any]], *, notify: bool = True) -> Call[list[Verdict]]:
     """Submit many in one call, with a verdict for each, in order. Fields of a task: those of ``submit``."""
-    wire = [{k: _wire(v) for k, v in t.items() if v is not None or k == "payload"} for t in tasks]
-    return Call("submit_many", {"queue": queue, "tasks": Json(wire), "notify": notify}, many(Verdict))
+    wire = Json(list(tasks), dumps=_wire)
+    return Call("submit_many", {"queue": queue, "tasks": wire, "notify": notify}, many(Verdict))
 
 
-def _wire(wish: Any) -> Any:
+def _wire(tasks: Any) -> str:
+    return json.dumps(tasks, default=_wish)
+
+
+def _wish(wish: Any) -> Any:
+    """What JSON has no word for: durations are seconds, moments say their zone."""
     if isinstance(wish, timedelta):
         return wish.total_seconds()
-    return wish.isoformat() if isinstance(wish, datetime) else wish
+    if isinstance(wish, datetime):
+        return wish.isoformat()
+    if isinstance(wish, Mapping):
+        return dict(wish)
+    raise TypeError(f"a {type(wish).__name__} is no wish of a task")
 
 
 def cancel(task_id: UUID, *, who: str, why: str, seen_version: int | None = None) -> Call[Changed]:
