@@ -227,3 +227,19 @@ def test_the_verdict_is_the_same_through_sql_alone(scene: Scene) -> None:
     statement = "SELECT code, \"limit\", current FROM poolkeeper.submit_many('q', %s::jsonb)"
     tasks = Json([{"type": "a.b", "payload": 1}] * 2)
     assert conn.execute(statement, [tasks]).fetchall() == [(None, None, None), ("queue_limit", 1, 0)]
+
+
+def test_what_its_ordering_key_holds_back_waits(scene: Scene) -> None:
+    """Q7, Q9: behind the head of a key, too; counted by the submit and by others alike."""
+    scene.queue(max_waiting=5, max_waiting_per_tenant=4)
+    worker = scene.worker()
+    for _ in range(4):
+        scene.submit(ordering_key="k")
+    for _ in range(2):
+        assert scene.verdict(ordering_key="k").code is Code.TENANT_QUEUE_LIMIT
+        scene.sweep()
+        scene.advance(2)
+    scene.submit(tenant="other")
+    assert scene.verdict(tenant="other").code is Code.QUEUE_LIMIT
+    assert worker.claim(5)
+    assert scene.verdict(ordering_key="k").code is None

@@ -127,9 +127,9 @@ LANGUAGE sql STABLE
 AS $$
     SELECT CASE
         WHEN _bound IS NULL THEN 0
-        WHEN NOT _fresh OR _bound <= 1000 OR (_folded IS NULL AND 2 * _wanted > _bound) THEN greatest(_folded, CASE
+        WHEN NOT _fresh OR _bound <= 1000 OR (_folded IS NULL AND 2 * _wanted > _bound) THEN CASE
             WHEN _lane IS NULL THEN poolkeeper.count_waiting(_queue_id, _bound)
-            ELSE poolkeeper.count_waiting_of(_queue_id, _lane, _bound, 2000) END)
+            ELSE poolkeeper.count_waiting_of(_queue_id, _lane, _bound, 2000) END
         ELSE coalesce(_folded, 0)
     END
 $$;
