@@ -78,3 +78,27 @@ def test_what_waits_behind_a_key_counts_as_waiting(scene: Scene, bound: dict[str
     worker.take()
     assert scene.verdict().code is None
     assert scene.verdict().code in {"queue_limit", "tenant_queue_limit"}
+
+
+@pytest.mark.parametrize("place", ["ready", "scheduled", "waiting", "suspect", "leased", "running"])
+def test_whoever_looks_at_a_key_that_is_taken_lets_nobody_through(scene: Scene, place: str) -> None:
+    """Q9: each submit makes somebody look; wherever the head is, the next stays held back."""
+    head = scene.submit(ordering_key="k")
+    scene.sweep()
+    worker = scene.worker()
+    if place == "leased":
+        worker.turn(want=1, slots=0)
+    elif place != "ready":
+        delivery = worker.take()
+        if place == "suspect":
+            scene.advance(16)
+            scene.sweep()
+        elif place != "running":
+            worker.settle(delivery, "failed" if place == "scheduled" else "snoozed", retry_after=seconds(60))
+    behind = scene.submit(ordering_key="k")
+    scene.sweep()
+    view = scene.ask("reader", calls.task(behind))
+    assert view is not None
+    assert (view.state, view.reason) == ("ready", "ordering")
+    assert scene.value("SELECT count(*) FROM poolkeeper.gate_due") == 0, "somebody has looked"
+    assert scene.state(head) == ("ready" if place == "suspect" else place)

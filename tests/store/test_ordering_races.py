@@ -78,6 +78,8 @@ def test_strict_order_under_many_workers(scene: Scene) -> None:
     """Q9: four workers, two submitters of different keys, retries, hand-backs and crashes; each key in the order of its submits."""
     scene.queue(ordering="skip", max_deliveries=100, max_hand_backs=100)
     log = Log()
+    for kind in ("submitter", "worker"):
+        scene.actor(kind)  # its login is made before the threads want it
     with ThreadPoolExecutor(6) as pool:
         jobs = [pool.submit(submits, scene.connect("submitter"), range(n, KEYS, 2)) for n in range(2)]
         jobs += [pool.submit(works, scene, log, seed) for seed in range(4)]
