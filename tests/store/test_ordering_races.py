@@ -87,3 +87,25 @@ def test_strict_order_under_many_workers(scene: Scene) -> None:
             job.result(300)
     assert (log.wrong, log.left) == ([], 0)
     assert scene.value("SELECT count(*) FROM poolkeeper.delivery WHERE outcome = 'expired'") > 0
+
+
+def test_of_two_who_look_at_once_one_lets_a_task_through(scene: Scene) -> None:
+    """Q9: also where the second sees an earlier task, whose submit was committed between the two looks."""
+    slow = scene.connect("submitter", autocommit=False)
+    first = run(slow, calls.submit("q", "a.b", 1, ordering_key="k")).task_id
+    second = scene.submit(ordering_key="k")
+    one = scene.worker(conn=scene.connect("worker", autocommit=False))
+    one.conn.commit()
+    (held,) = one.claim(1)  # and its turn is not committed yet
+    assert held.task_id == second
+    slow.commit()
+    conn = scene.connect("worker")
+    conn.execute("SET lock_timeout = '100ms'")
+    other = scene.worker(conn=conn)
+    answer = other.turn(want=1)
+    assert (answer.claimed, answer.come_again) == ([], seconds(0.05))
+    one.conn.commit()
+    assert other.claim(1) == []
+    one.succeed(held)
+    one.conn.commit()
+    assert other.take().task_id == first
