@@ -7,6 +7,7 @@ import pytest
 
 from poolkeeper.store.rows import HeldBack, QueueStats, TypeStats
 from poolkeeper_operator.observe.signals import Backlog, _of_queue
+from poolkeeper_operator.runtime.queues import _figures
 
 OLD = timedelta(seconds=40)
 QUEUE: dict[str, Any] = {
@@ -72,3 +73,10 @@ def test_leased_tasks_take_room_too():
 def test_a_capped_count_says_so_unless_the_queues_own_limit_is_below_it():
     assert waiting(ready=10_000).capped
     assert not waiting(ready=10_000, concurrency_max=50).capped
+
+
+def test_what_waits_behind_an_ordering_key_is_told_and_does_not_pull():
+    """Q9, O12: it is not among the ready ones."""
+    assert waiting(ordering=7) == waiting()
+    depth = _figures(QueueStats(**QUEUE | {"ordering": 7}), [])["depth"]
+    assert (depth["ready"], depth["heldBack"]["ordering"]) == (50, 7)
