@@ -268,12 +268,13 @@ class TestTenants:
         assert scene.verdict(tenant="acme").code is Code.ROLE_NOT_ALLOWED
         assert scene.verdict(tenant="any").code is None
 
-    def test_a_worker_cannot_be_limited_to_tenants_yet_and_is_refused(self, scene: Scene) -> None:
-        """P10: rather no session than one that is handed foreign payloads."""
+    def test_a_worker_is_handed_no_foreign_payload(self, scene: Scene) -> None:
+        """P10, Q11: its session is its login's, whatever it asks for."""
+        scene.submit(tenant="other")
+        mine = scene.submit(tenant="acme")
         scene.actor("worker")
         scene.allow(scene.database.login("worker"), tenants=["acme"])
-        with pytest.raises(Forbidden, match="tenants"):
-            scene.worker()
+        assert [c.task_id for c in scene.worker().claim(5)] == [mine]
 
 
 class TestQueuesAndPools:

@@ -5,7 +5,9 @@ from datetime import timedelta
 import pytest
 
 from poolkeeper.store.rows import BuildStats, PoolStats, QueueStats, TypeStats
+from poolkeeper_operator.decide.tenants import EVERYBODY, Tenants
 from poolkeeper_operator.observe.capability import can_run, tasks, unable
+from poolkeeper_operator.observe.signals import _of_queue
 from unit.test_runnable import QUEUE
 
 SEEN = [BuildStats("old", ["a", "b"]), BuildStats("new", ["c", "a"]), BuildStats("new", ["d"])]
@@ -55,9 +57,32 @@ KINDS = [
 )
 def test_nobody_can_run_what_neither_a_session_nor_a_pool_of_the_queue_can(pools, expected):
     """Q11, C06."""
-    found = unable(QueueStats(**{**QUEUE, "types": KINDS}), iter(pools))
+    found = unable(QueueStats(**{**QUEUE, "types": KINDS}), ((types, EVERYBODY) for types in pools))
     assert [each.type for each in found] == expected
 
 
 def test_suspects_count_as_well():
     assert tasks(KINDS[2:]) == 7
+
+
+OF_TENANTS = [
+    TypeStats("a.b", 5, timedelta(seconds=9), live=False, known=False, tenant="acme"),
+    TypeStats("a.b", 7, timedelta(seconds=3), live=False, known=False),
+]
+
+
+@pytest.mark.parametrize(
+    ("tenants", "named", "pulls", "left"),
+    [
+        (EVERYBODY, ["acme"], 50, []),
+        (Tenants(only=["acme"]), ["acme"], 5, [None]),
+        (Tenants(but=["acme"]), ["acme"], 7, ["acme"]),
+        (Tenants(only=["beta"]), ["acme"], 7, ["acme"]),  # it may be among the others: its first pod has to start
+        (Tenants(only=["acme", "beta"]), ["acme", "beta"], 5, [None]),
+    ],
+)
+def test_a_pool_is_pulled_by_its_own_tenants_tasks(tenants, named, pulls, left):
+    """Q11, O12: whoever else waits asks for none of its pods, and may have nobody."""
+    stats = QueueStats(**{**QUEUE, "types": OF_TENANTS, "named": named})
+    assert _of_queue(stats, None, tenants).runnable == pulls
+    assert [each.tenant for each in unable(stats, [(None, tenants)])] == left

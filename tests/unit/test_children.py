@@ -76,6 +76,22 @@ FIELDS: list[tuple[str, Any, dict[str, Any]]] = [
             f"{CONTAINER}.env[POOLKEEPER_TASK_TYPES].value": "a.b,c",
         },
     ),
+    (
+        "tenants",
+        {"only": ["acme", "a,b"]},
+        {
+            f"{CONTAINER}.env[POOLKEEPER_TENANTS_ONLY].name": "POOLKEEPER_TENANTS_ONLY",
+            f"{CONTAINER}.env[POOLKEEPER_TENANTS_ONLY].value": '["acme", "a,b"]',
+        },
+    ),
+    (
+        "tenants",
+        {"except": ["acme"]},
+        {
+            f"{CONTAINER}.env[POOLKEEPER_TENANTS_EXCEPT].name": "POOLKEEPER_TENANTS_EXCEPT",
+            f"{CONTAINER}.env[POOLKEEPER_TENANTS_EXCEPT].value": '["acme"]',
+        },
+    ),
     ("concurrency", 3, {f"{CONTAINER}.env[POOLKEEPER_CONCURRENCY].value": "3"}),
     ("template.metadata.labels", {"cost-centre": "7"}, {f"{PODS}.metadata.labels.cost-centre": "7"}),
     ("template.metadata.annotations", {"a/b": "c"}, {f"{PODS}.metadata.annotations.a/b": "c"}),

@@ -78,6 +78,8 @@ COVERED = {
     "TaskQueue.paused": POLICY + "test_paused",
     "WorkerPool.queues[].name": CHILDREN,
     "WorkerPool.taskTypes[]": CHILDREN,
+    "WorkerPool.tenants.only[]": CHILDREN,
+    "WorkerPool.tenants.except[]": CHILDREN,
     "WorkerPool.app": CHILDREN,
     "WorkerPool.concurrency": CHILDREN,
     "WorkerPool.maxRunning": QUOTA + "test_max_running_is_enforced_by_the_store",

@@ -33,6 +33,8 @@ def test_every_variable_is_honoured() -> None:
         {
             **ENOUGH,
             "POOLKEEPER_TASK_TYPES": "a, b",
+            "POOLKEEPER_TENANTS_ONLY": '["acme", "a,b"]',
+            "POOLKEEPER_TENANTS_EXCEPT": '["z"]',
             "POOLKEEPER_CONCURRENCY": "4",
             "POOLKEEPER_POOL": "team-a/agents",
             "POOLKEEPER_BUILD": "3fa9c1d2",
@@ -46,6 +48,7 @@ def test_every_variable_is_honoured() -> None:
         }
     )
     assert settings.task_types == ("a", "b")
+    assert (settings.tenants, settings.tenants_except) == (("acme", "a,b"), ("z",))
     assert (settings.concurrency, settings.pool, settings.build, settings.image) == (
         4,
         "team-a/agents",

@@ -29,6 +29,10 @@ SETTINGS = (
     Setting("POOLKEEPER_DIRECT_DSN", "", "The same as text."),
     Setting("POOLKEEPER_POOLER", "`none`", "`none` or `transaction`: what the DSN goes through. Through a transaction pooler and without a direct DSN workers poll instead of listening."),
     Setting("POOLKEEPER_TASK_TYPES", "all registered", "Task types to take, separated by commas."),
+    Setting(
+        "POOLKEEPER_TENANTS_ONLY", "all", 'Tenants whose tasks to take, as a JSON array: `["acme"]`. The login may narrow it.'
+    ),
+    Setting("POOLKEEPER_TENANTS_EXCEPT", "", "Tenants whose tasks not to take, as a JSON array."),
     Setting("POOLKEEPER_CONCURRENCY", code(str(settings.DEFAULT_CONCURRENCY)), "Slots: tasks that the process runs at once, 1 to 10000. `--concurrency` wins."),
     Setting("POOLKEEPER_POOL", "`local/<host>`", "The pool that the worker belongs to."),
     Setting("POOLKEEPER_BUILD", "version of the package", "Name of the build, recorded with every delivery."),

@@ -5,7 +5,9 @@ or a changed default of it is no new build (O28). Whatever may change under a ru
 from the database or from a mounted file.
 """
 
+import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from poolkeeper_operator.act.compare import digest
@@ -152,6 +154,8 @@ def _environment(
         "POOLKEEPER_APP": spec.app,
         "POOLKEEPER_QUEUES": ",".join(f"{namespace}/{queue.name}" for queue in spec.queues),
         "POOLKEEPER_TASK_TYPES": ",".join(spec.task_types),
+        "POOLKEEPER_TENANTS_ONLY": _names(spec.tenants.only),
+        "POOLKEEPER_TENANTS_EXCEPT": _names(spec.tenants.but),
         "POOLKEEPER_CONCURRENCY": str(spec.concurrency),
         "POOLKEEPER_POOL": f"{namespace}/{name}",
         "POOLKEEPER_BUILD": build,
@@ -172,6 +176,10 @@ def _environment(
         *({"name": key, "value": value} for key, value in {**places, **ours}.items() if value),
         *({"name": key, "valueFrom": {"fieldRef": {"fieldPath": path}}} for key, path in _FIELDS.items()),
     ]
+
+
+def _names(tenants: Sequence[str]) -> str:
+    return json.dumps(list(tenants)) if tenants else ""
 
 
 def _resources(spec: WorkerPoolSpec) -> dict[str, Any]:

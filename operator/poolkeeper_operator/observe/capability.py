@@ -7,6 +7,7 @@ run all that `taskTypes` permits, so that its first pod starts.
 from collections.abc import Iterable, Sequence
 
 from poolkeeper.store.rows import PoolStats, QueueStats, TypeStats
+from poolkeeper_operator.decide.tenants import Tenants
 
 Types = Sequence[str] | None  # None: unknown, so all
 
@@ -19,11 +20,15 @@ def can_run(permitted: Sequence[str], build: str | None, stats: PoolStats | None
     return sorted({kind for types in told for kind in types}) if told else None
 
 
-def unable(stats: QueueStats, pools: Iterable[Types]) -> list[TypeStats]:
+def unable(stats: QueueStats, pools: Iterable[tuple[Types, Tenants]]) -> list[TypeStats]:
     """The types with ready tasks that no session can run now, nor a pod that one of these pools of the queue may start."""
     waiting = [each for each in stats.types if not each.live]
-    for types in pools if waiting else ():
-        waiting = [] if types is None else [each for each in waiting if each.type not in types]
+    for types, tenants in pools if waiting else ():
+        waiting = [
+            each
+            for each in waiting
+            if not ((types is None or each.type in types) and tenants.takes(each.tenant, stats.named))
+        ]
     return waiting
 
 

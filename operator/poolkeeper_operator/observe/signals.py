@@ -12,6 +12,7 @@ from typing import Any
 from poolkeeper.store.rows import PoolStats, QueueStats, SessionStats
 from poolkeeper_operator.decide.service import SessionCount
 from poolkeeper_operator.decide.signals import Cap, Signals
+from poolkeeper_operator.decide.tenants import EVERYBODY, Tenants
 from poolkeeper_operator.decide.victims import PodState
 from poolkeeper_operator.observe.link import Reading
 from poolkeeper_operator.observe.pods import PodSeen, refused, rolling, told
@@ -56,20 +57,24 @@ class PoolView:
         return sum(session.busy for session in self.stats.sessions) if self.stats else 0
 
 
-def backlog(reading: Reading, namespace: str, queues: Iterable[str], types: Sequence[str] | None) -> Backlog:
-    """What waits in these queues for workers of these task types (None: of all)."""
+def backlog(
+    reading: Reading, namespace: str, queues: Iterable[str], types: Sequence[str] | None, tenants: Tenants = EVERYBODY
+) -> Backlog:
+    """What waits in these queues for workers of these task types (None: of all) and tenants."""
     found = Backlog()
     for name in queues:
         stats = reading.queues.get((namespace, name))
-        found = _plus(found, Backlog(missing=(name,))) if stats is None else _plus(found, _of_queue(stats, types))
+        found = (
+            _plus(found, Backlog(missing=(name,))) if stats is None else _plus(found, _of_queue(stats, types, tenants))
+        )
     return found
 
 
-def _of_queue(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
+def _of_queue(stats: QueueStats, types: Sequence[str] | None, tenants: Tenants = EVERYBODY) -> Backlog:
     """What of a queue could run now: nothing while it is paused, no more than its own concurrency has room for."""
     if stats.paused:
         return Backlog(dead=stats.dead, held=(f'queue "{stats.name}" is paused',) if stats.ready else ())
-    found = _waiting(stats, types)
+    found = _waiting(stats, types, tenants)
     if stats.concurrency_max is None:
         return found
     room = max(0, stats.concurrency_max - stats.running - stats.leased)
@@ -81,10 +86,14 @@ def _of_queue(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
     return Backlog(dead=found.dead, held=(full,))
 
 
-def _waiting(stats: QueueStats, types: Sequence[str] | None) -> Backlog:
-    mine = [each for each in stats.types if types is None or each.type in types]
+def _waiting(stats: QueueStats, types: Sequence[str] | None, tenants: Tenants) -> Backlog:
+    mine = [
+        each
+        for each in stats.types
+        if (types is None or each.type in types) and tenants.takes(each.tenant, stats.named)
+    ]
     ages = [each.oldest for each in mine if each.oldest is not None]
-    if types is None:  # what is due and not swept yet has no type here
+    if types is None and tenants.everybody:  # what is due and not swept yet has no type here
         ages += [] if stats.oldest_runnable is None else [stats.oldest_runnable]
         ready = max(0, stats.ready - stats.held_back.total)
         return Backlog(ready, ready >= CAPPED, max(ages, default=None), stats.suspects, stats.dead)

@@ -4,12 +4,14 @@ Guarantees: only fields that take effect; the names of children fit because the 
 """
 
 from datetime import timedelta
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
-from poolkeeper.policy import TaskType
+from poolkeeper.policy import TaskType, rule
 from poolkeeper_operator.decide.quota import Use
 from poolkeeper_operator.decide.signals import Mode, ScalingPolicy
+from poolkeeper_operator.decide.tenants import Tenants
 from poolkeeper_operator.resources.parts import (
     Conditions,
     Model,
@@ -55,6 +57,33 @@ class Isolation(Model):
     )
 
 
+TenantName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class TenantsServed(Model):
+    """Whose tasks the pool takes."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            "!(has(self.only) && has(self.except))", "tenants: set at most one of only and except; remove the other"
+        )
+    )
+
+    only: tuple[TenantName, ...] = Field(
+        (), max_length=100, description="Tasks of these tenants and of no others. Absent or empty: of all."
+    )
+    but: tuple[TenantName, ...] = Field(
+        (), alias="except", max_length=100, description="Tasks of all tenants but these. Absent or empty: of all."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if {"only", "but"} <= self.model_fields_set:
+            message = "tenants: set at most one of only and except; remove the other"
+            raise ValueError(message)
+        return self
+
+
 class WorkerPoolSpec(Model):
     """Workers of one image that serve some queues."""
 
@@ -66,6 +95,9 @@ class WorkerPoolSpec(Model):
     )
     task_types: tuple[TaskType, ...] = Field(
         (), max_length=100, description="Task types that the pool takes. Absent or empty: all that the app registers."
+    )
+    tenants: TenantsServed = Field(
+        TenantsServed(), description="Whose tasks the pool takes; of others it is offered nothing."
     )
     app: str = Field(
         min_length=3,
@@ -111,6 +143,10 @@ class WorkerPoolSpec(Model):
             tick=tick,
             stale_after=tick_stale_after(tick),
         )
+
+    def takes(self) -> Tenants:
+        """Its tenants, for what pulls it."""
+        return Tenants(self.tenants.only or None, self.tenants.but)
 
     def uses(self, namespace: str) -> tuple[Use, ...]:
         """Its providers for the division of quotas; `namespace` is the pool's."""

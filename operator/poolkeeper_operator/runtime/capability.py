@@ -5,6 +5,7 @@ from typing import Any
 
 from poolkeeper.store.rows import TypeStats
 from poolkeeper_operator.act.podtemplate import BUILD_LABEL
+from poolkeeper_operator.decide.tenants import Tenants
 from poolkeeper_operator.observe import capability
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
@@ -28,13 +29,13 @@ def unable(context: Context, link: Link, namespace: str, queue: str) -> list[Typ
     return [] if stats is None else capability.unable(stats, _pools(context, link, namespace, queue))
 
 
-def _pools(context: Context, link: Link, namespace: str, queue: str) -> Iterator[capability.Types]:
+def _pools(context: Context, link: Link, namespace: str, queue: str) -> Iterator[tuple[capability.Types, Tenants]]:
     reading, found = context.serving.get(link.key, (None, {}))
     if reading is not link.reading:  # once per reading: many queues ask
         found = _serving(context, namespace)
         context.serving[link.key] = link.reading, found
     for manifest, spec in found.get(queue, ()):
-        yield can_run(context, manifest, spec, link)
+        yield can_run(context, manifest, spec, link), spec.takes()
 
 
 def _serving(context: Context, namespace: str) -> Serving:

@@ -113,7 +113,7 @@ class Scaler:
         assert link.reading is not None  # noqa: S101 - by the caller
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
         types = can_run(self._context, pool, spec, link)
-        waiting = backlog(link.reading, namespace, [queue.name for queue in spec.queues], types)
+        waiting = backlog(link.reading, namespace, [queue.name for queue in spec.queues], types, spec.takes())
         return view(link.reading, f"{namespace}/{name}", waiting, pods, deployment)
 
     async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> int:

@@ -73,7 +73,7 @@ class Ticks:
             if link is not None and link.reading is not None:
                 names = [queue.name for queue in spec.queues]
                 types = can_run(self._context, manifest, spec, link)
-                demand[pool] = backlog(link.reading, meta["namespace"], names, types).runnable
+                demand[pool] = backlog(link.reading, meta["namespace"], names, types, spec.takes()).runnable
         return pools, demand
 
     def link_of(self, namespace: str, spec: WorkerPoolSpec) -> Link | None:

@@ -252,6 +252,7 @@ class TypeStats:
     suspects: int = 0
     live: bool = True
     known: bool = True
+    tenant: str | None = None  # one that some session or pool names; None: all the others together
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,7 @@ class QueueStats:
     no_capable_worker: int  # ready, suspects included, of types that nobody can run, as far as sessions told (Q11)
     types: list[TypeStats]  # what could run: those held back are not in it
     held_back: HeldBack = HeldBack()
+    named: list[str] = field(default_factory=list)  # tenants that `types` tells apart
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,19 @@ _CLAIMED = slice(2, -1)
 
 
 def register_session(
-    pool: str, queues: Sequence[str], types: Sequence[str], *, concurrency: int, info: Mapping[str, Any]
+    pool: str,
+    queues: Sequence[str],
+    types: Sequence[str],
+    *,
+    concurrency: int,
+    info: Mapping[str, Any],
+    tenants: Sequence[str] | None = None,
+    tenants_except: Sequence[str] = (),
 ) -> Call[Session]:
-    """Register this process. Queues that do not exist yet are picked up by later turns once they do."""
+    """Register this process. Queues that do not exist yet are picked up by later turns once they do.
+
+    Takes tasks of ``tenants`` (None: of all) but for ``tenants_except``, as far as the login may see them (Q11).
+    """
 
     def read(rows: list[Row]) -> Session:
         row = rows[0]
@@ -41,6 +51,8 @@ def register_session(
         "types": list(types),
         "concurrency": concurrency,
         "info": Json(dict(info)),
+        "tenants": None if tenants is None else list(tenants),
+        "tenants_except": list(tenants_except),
     }
     return Call("register_session", params, read)
 

@@ -228,6 +228,8 @@ class Worker:
             sorted(self._handlers),
             concurrency=settings.concurrency,
             info={**_info(settings), **({"position": self._position} if self._position else {})},
+            tenants=settings.tenants,
+            tenants_except=settings.tenants_except,
         )
         while self._drain is None:
             self.turns.round_at = time.monotonic()

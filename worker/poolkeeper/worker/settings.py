@@ -4,6 +4,7 @@ Guarantees: every wrong value is refused before anything starts, naming the vari
 read anew for every connection, so that a rotated secret reaches a running worker.
 """
 
+import json
 import os
 import re
 import socket
@@ -97,6 +98,8 @@ class Settings:
     direct_dsn: Dsn | None = None
     pooler: Pooler = "none"
     task_types: tuple[str, ...] = ()
+    tenants: tuple[str, ...] | None = None
+    tenants_except: tuple[str, ...] = ()
     concurrency: int = DEFAULT_CONCURRENCY
     pool: str = ""
     build: str = ""
@@ -133,6 +136,8 @@ def read_settings(
         direct_dsn=find_dsn(env, variable="POOLKEEPER_DIRECT_DSN") if direct else None,
         pooler=_pooler(env.get("POOLKEEPER_POOLER") or "none"),
         task_types=_list(env, "POOLKEEPER_TASK_TYPES"),
+        tenants=_names(env, "POOLKEEPER_TENANTS_ONLY"),
+        tenants_except=_names(env, "POOLKEEPER_TENANTS_EXCEPT") or (),
         concurrency=concurrency or _count(env, "POOLKEEPER_CONCURRENCY", DEFAULT_CONCURRENCY),
         pool=_pool(env.get("POOLKEEPER_POOL") or f"local/{socket.gethostname()}"),
         build=env.get("POOLKEEPER_BUILD") or _package_version(),
@@ -162,6 +167,20 @@ def _required(value: str | None, variable: str, what: str) -> str:
 
 def _list(env: Mapping[str, str], variable: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in env.get(variable, "").split(",") if part.strip())
+
+
+def _names(env: Mapping[str, str], variable: str) -> tuple[str, ...] | None:
+    """A JSON array of tenants, whose names may hold commas; None where it is not set."""
+    text = env.get(variable)
+    if not text:
+        return None
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise _refuse(variable, f'is {text[:200]!a}; expected a JSON array of tenants, such as ["acme"]')
+    return tuple(names)
 
 
 def _queues(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@
 SELECT * FROM poolkeeper.submit_many(%(queue)s, %(tasks)s::jsonb, %(notify)s)
 
 -- name: register_session
-SELECT * FROM poolkeeper.register_session(%(pool)s, %(queues)s::text[], %(types)s::text[], %(concurrency)s, %(info)s::jsonb)
+SELECT * FROM poolkeeper.register_session(%(pool)s, %(queues)s::text[], %(types)s::text[], %(concurrency)s, %(info)s::jsonb,
+                                          %(tenants)s::text[], %(tenants_except)s::text[])
 
 -- name: turn
 SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb, %(slots)s, %(starts)s::jsonb, %(since)s)

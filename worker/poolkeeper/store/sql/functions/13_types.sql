@@ -11,6 +11,12 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
+-- Types that somebody can run of some tenants, as lanes of one queue (NULL: of all), but for not_of.
+DO $$ BEGIN
+    CREATE TYPE poolkeeper.reach AS (keys bigint[], lanes bigint[], not_of bigint[], live boolean);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
 -- A share of a claim: up to n tasks of one kind; weight: how many of its lane in a round.
 DO $$ BEGIN
     CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer, weight integer);

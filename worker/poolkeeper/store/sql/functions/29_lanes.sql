@@ -25,6 +25,18 @@ BEGIN
         OR EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND (t.max_running IS NOT NULL OR t.suspended));
 END $$;
 
+CREATE OR REPLACE FUNCTION poolkeeper.lanes_of(_queue_id integer, _tenants text[]) RETURNS bigint[]
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT ARRAY(SELECT poolkeeper.lane_key(_queue_id, t) FROM unnest(_tenants) AS t) $$;
+
+-- Whether a session takes this task, by its tenant's name: tenants whose lanes collide share no right.
+CREATE OR REPLACE FUNCTION poolkeeper.serves(_session poolkeeper.session, _task_id uuid) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce(t.tenant = ANY ((_session).tenants), true) AND coalesce(t.tenant <> ALL ((_session).tenants_except), true)
+    FROM poolkeeper.task AS t WHERE t.id = _task_id
+$$;
+
 CREATE OR REPLACE FUNCTION poolkeeper.suspends(_queue_id integer, _tenant text) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$ SELECT EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.tenant = _tenant AND t.suspended) $$;
@@ -206,32 +218,39 @@ LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_column
 BEGIN RETURN QUERY
-    SELECT h.type_key, h.priority FROM poolkeeper.own_heads(_queue_id, _type_keys, _lane - 1, _lane, _most) AS h
+    SELECT h.type_key, h.priority FROM poolkeeper.own_heads(_queue_id, _type_keys, '{}', _lane - 1, _lane, _most) AS h
     WHERE h.type_key = ANY (_type_keys);
 END $$;
 
 -- Candidates for a claim from a queue that keeps its list: for each lane that was locked here and has room, what this
 -- session can run of it, with the room. _after: where the walk starts; it goes round once. _more: there are lanes behind.
 CREATE OR REPLACE FUNCTION poolkeeper.open_shares(
-    _queue poolkeeper.queue, _type_keys bigint[], _room integer, INOUT _after bigint,
+    _queue poolkeeper.queue, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
     OUT _shares poolkeeper.share[], OUT _more boolean, OUT _alone boolean, OUT _busy boolean
 )
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _most  integer := 2 * _room + 64;
-    _lanes bigint[] := ARRAY(SELECT o.lane FROM poolkeeper.opened((_queue).id, _after, 9223372036854775807, _most) AS o);
-    _last  bigint := _lanes[_most];
+    _most  integer := 2 * _room + 64 + cardinality(_except);
+    _lanes bigint[];
+    _last  bigint;
     _found poolkeeper.share[];
     _held  bigint[];
 BEGIN
+    IF _only IS NULL THEN
+        _lanes := ARRAY(SELECT o.lane FROM poolkeeper.opened((_queue).id, _after, 9223372036854775807, _most) AS o);
+        _last := _lanes[_most];
+    ELSE  -- in their turn
+        _lanes := ARRAY(SELECT u.lane FROM unnest(_only) AS u (lane)
+                        WHERE EXISTS (SELECT FROM poolkeeper.opening AS o WHERE o.queue_id = (_queue).id AND o.lane = u.lane) ORDER BY u.lane <= _after, u.lane);
+    END IF;
     _more := _last IS NOT NULL;
-    IF NOT _more AND _after > -9223372036854775808 THEN
+    IF _only IS NULL AND NOT _more AND _after > -9223372036854775808 THEN
         _lanes := _lanes || ARRAY(SELECT o.lane FROM poolkeeper.opened((_queue).id, -9223372036854775808, _after, _most - cardinality(_lanes)) AS o);
         _more := cardinality(_lanes) = _most;
         _last := _lanes[cardinality(_lanes)];
     END IF;
-    _lanes := poolkeeper.shut_lanes((_queue).id, _lanes);
+    _lanes := poolkeeper.shut_lanes((_queue).id, ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE u.lane <> ALL (_except)));
     _found := ARRAY(SELECT ROW(u.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share
                     FROM unnest(_lanes) AS u (lane)
                     CROSS JOIN LATERAL poolkeeper.heads_of_lane((_queue).id, u.lane, _type_keys, _most) AS h);

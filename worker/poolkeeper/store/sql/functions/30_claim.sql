@@ -30,9 +30,11 @@ BEGIN RETURN QUERY
 END $$;
 
 -- The same walk for a session: from a type that it cannot run straight on to its next own one, so that foreign work
--- costs one probe for each gap between own types and lane, whatever it consists of (Q11). Ends with lane _until.
-DROP FUNCTION IF EXISTS poolkeeper.own_heads(integer, bigint[], bigint, integer);
-CREATE OR REPLACE FUNCTION poolkeeper.own_heads(_queue_id integer, _type_keys bigint[], _after bigint, _until bigint, _most integer)
+-- costs one probe for each gap between own types and lane, whatever it consists of (Q11). Ends with lane _until. From the
+-- lanes of _except straight on to the next lane; what is seen of these is in the answer, for the caller to leave out.
+CREATE OR REPLACE FUNCTION poolkeeper.own_heads(
+    _queue_id integer, _type_keys bigint[], _except bigint[], _after bigint, _until bigint, _most integer
+)
 RETURNS TABLE (lane bigint, type_key bigint, priority smallint)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -46,10 +48,12 @@ BEGIN RETURN QUERY
         UNION ALL
         SELECT n.* FROM walk AS w
         CROSS JOIN LATERAL (
-            SELECT CASE WHEN w.type_key = ANY (_type_keys) THEN w.type_key
+            SELECT CASE WHEN w.lane = ANY (_except) THEN 9223372036854775807
+                        WHEN w.type_key = ANY (_type_keys) THEN w.type_key
                         ELSE coalesce((SELECT min(t.key) FROM unnest(_type_keys) AS t (key) WHERE t.key > w.type_key),
                                       9223372036854775807) END AS type_key,
-                   CASE WHEN w.type_key = ANY (_type_keys) THEN w.priority
+                   CASE WHEN w.lane = ANY (_except) THEN 32767::smallint
+                        WHEN w.type_key = ANY (_type_keys) THEN w.priority
                         WHEN w.type_key < ANY (_type_keys) THEN (-1)::smallint
                         ELSE 32767::smallint END AS priority OFFSET 0) AS f
         CROSS JOIN LATERAL (
@@ -64,29 +68,36 @@ END $$;
 -- Candidates for a claim from a queue without bounds for tenants: what this session can run, walking the lanes from behind
 -- _after and once round. _more: there are lanes behind what was looked at; if nothing was found, the next look starts there.
 CREATE OR REPLACE FUNCTION poolkeeper.all_shares(
-    _queue_id integer, _type_keys bigint[], _room integer, INOUT _after bigint,
+    _queue_id integer, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
     OUT _shares poolkeeper.share[], OUT _more boolean, OUT _alone boolean
 )
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    _most   integer := 2 * _room + 64;
+    _most   integer := 2 * _room + 64 + cardinality(_except);
     _seen   integer;
     _first  bigint;
     _last   bigint;
     _others poolkeeper.share[];
 BEGIN
-    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys)),
+    IF _only IS NOT NULL THEN  -- a look at each of these lanes, and at no other
+        SELECT array_agg(ROW(u.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) INTO _shares
+        FROM unnest(_only) AS u (lane) CROSS JOIN LATERAL poolkeeper.heads_of_lane(_queue_id, u.lane, _type_keys, _most) AS h;
+        _more := false;
+        _alone := cardinality(_shares) = 1;
+        RETURN;
+    END IF;
+    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
            count(*), min(h.lane), max(h.lane)
     INTO _shares, _seen, _first, _last
-    FROM poolkeeper.own_heads(_queue_id, _type_keys, _after, 9223372036854775807, _most) AS h;
+    FROM poolkeeper.own_heads(_queue_id, _type_keys, _except, _after, 9223372036854775807, _most) AS h;
     _more := _seen = _most;
     IF NOT _more AND _after > -9223372036854775808 THEN
         _most := _most - _seen;
-        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys)),
+        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
                count(*), min(h.lane), max(h.lane)
         INTO _others, _seen, _first, _last
-        FROM poolkeeper.own_heads(_queue_id, _type_keys, -9223372036854775808, _after, _most) AS h;
+        FROM poolkeeper.own_heads(_queue_id, _type_keys, _except, -9223372036854775808, _after, _most) AS h;
         _shares := _shares || _others;
         _more := _seen = _most;
     END IF;
@@ -160,6 +171,7 @@ BEGIN RETURN QUERY
                 SELECT c.ctid FROM poolkeeper.ready AS c
                 WHERE c.queue_id = (_queue).id AND c.lane = s.lane AND c.type_key = s.type_key AND c.priority = s.priority
                   AND (c.expires_at IS NULL OR c.expires_at > _now)
+                  AND ((_session).tenants IS NULL AND (_session).tenants_except IS NULL OR poolkeeper.serves(_session, c.task_id))
                 ORDER BY c.seq LIMIT s.n FOR UPDATE SKIP LOCKED) AS x))
         RETURNING r.*
     ), tokens AS MATERIALIZED (  -- evaluated once: a token has one value
@@ -206,7 +218,14 @@ DECLARE
     _busy   boolean := false;
     _passes integer := 0;
     _types  bigint[] := (_session).type_keys;
+    _only   bigint[];
+    _except bigint[] := '{}';
 BEGIN
+    IF (_session).tenants IS NOT NULL OR (_session).tenants_except IS NOT NULL THEN
+        _except := poolkeeper.lanes_of((_queue).id, coalesce((_session).tenants_except, '{}'));
+        _only := CASE WHEN (_session).tenants IS NOT NULL THEN ARRAY(
+            SELECT u.lane FROM unnest(poolkeeper.lanes_of((_queue).id, (_session).tenants)) AS u (lane) WHERE u.lane <> ALL (_except)) END;
+    END IF;
     IF cardinality((_queue).paused_type_keys) > 0 THEN
         _types := ARRAY(SELECT t.key FROM unnest(_types) AS t (key) WHERE t.key <> ALL ((_queue).paused_type_keys));
     END IF;
@@ -219,11 +238,11 @@ BEGIN
         _got := 0;
         IF (_queue).lanes_kept THEN
             SELECT s._after, s._shares, s._more, s._alone, s._busy INTO _after, _shares, _more, _alone, _missed
-            FROM poolkeeper.open_shares(_queue, _types, _room, _after) AS s;
+            FROM poolkeeper.open_shares(_queue, _types, _only, _except, _room, _after) AS s;
             _busy := _busy OR _missed;
         ELSE
             SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
-            FROM poolkeeper.all_shares((_queue).id, _types, _room, _after) AS s;
+            FROM poolkeeper.all_shares((_queue).id, _types, _only, _except, _room, _after) AS s;
         END IF;
         IF _shares IS NOT NULL THEN
             IF _alone THEN

@@ -33,7 +33,8 @@ END $$;
 
 -- The first suspects of these queues that this session could run now, up to _most, those with the fewest misses first;
 -- _misses: with so many only. The limits of queues as far as looking tells. Index: suspect_claim.
-CREATE OR REPLACE FUNCTION poolkeeper.next_suspects(_queues integer[], _type_keys bigint[], _most integer, _misses smallint, _now timestamptz)
+DROP FUNCTION IF EXISTS poolkeeper.next_suspects(integer[], bigint[], integer, smallint, timestamptz);
+CREATE OR REPLACE FUNCTION poolkeeper.next_suspects(_session poolkeeper.session, _queues integer[], _most integer, _misses smallint, _now timestamptz)
 RETURNS TABLE (task_id uuid, misses smallint)
 LANGUAGE plpgsql
 AS $$
@@ -48,9 +49,10 @@ BEGIN RETURN QUERY
                END AS room OFFSET 0) AS r
     CROSS JOIN LATERAL (
         SELECT c.task_id, c.misses, c.seq FROM poolkeeper.suspect AS c
-        WHERE c.queue_id = q.id AND c.misses = coalesce(_misses, c.misses) AND c.type_key = ANY (_type_keys)
+        WHERE c.queue_id = q.id AND c.misses = coalesce(_misses, c.misses) AND c.type_key = ANY ((_session).type_keys)
           AND (c.expires_at IS NULL OR c.expires_at > _now)
-          AND c.type_key <> ALL (q.paused_type_keys) AND (NOT q.lanes_kept OR poolkeeper.lane_room(q.id, c.lane) > 0)
+          AND c.type_key <> ALL (q.paused_type_keys)
+          AND ((_session).tenants IS NULL AND (_session).tenants_except IS NULL OR poolkeeper.serves(_session, c.task_id)) AND (NOT q.lanes_kept OR poolkeeper.lane_room(q.id, c.lane) > 0)
         ORDER BY c.misses, c.seq LIMIT r.room FOR UPDATE OF c SKIP LOCKED) AS x
     WHERE q.id = ANY (_queues)
     ORDER BY x.misses, x.seq LIMIT _most;
@@ -79,10 +81,10 @@ BEGIN
         RETURN;
     END IF;
     IF _held = 0 THEN
-        SELECT s.misses INTO _misses FROM poolkeeper.next_suspects(_queues, (_session).type_keys, 1, NULL, _now) AS s;
+        SELECT s.misses INTO _misses FROM poolkeeper.next_suspects(_session, _queues, 1, NULL, _now) AS s;
     END IF;
     _beside := greatest(1, (_held + _want) >> 2 * _misses);
-    _ids := ARRAY(SELECT s.task_id FROM poolkeeper.next_suspects(_queues, (_session).type_keys, greatest(0, least(_room, _beside - _held)), _misses, _now) AS s);
+    _ids := ARRAY(SELECT s.task_id FROM poolkeeper.next_suspects(_session, _queues, greatest(0, least(_room, _beside - _held)), _misses, _now) AS s);
     IF EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = ANY (_queues) AND q.lanes_kept) THEN
         _ids := poolkeeper.suspects_with_room(_ids);
     END IF;
@@ -239,7 +241,7 @@ BEGIN
         -- suspects that could run are for a session that holds no other task; of those that do, one makes room (Q27)
         _waits := EXISTS (SELECT FROM poolkeeper.suspect AS c WHERE c.queue_id = ANY (_served));
         IF _waits THEN
-            _waits := EXISTS (SELECT FROM poolkeeper.next_suspects(_served, _s.type_keys, 1, NULL, poolkeeper.clock()));
+            _waits := EXISTS (SELECT FROM poolkeeper.next_suspects(_s, _served, 1, NULL, poolkeeper.clock()));
         END IF;
         IF _waits THEN
             _isolate := _isolated OR NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND NOT l.suspect)

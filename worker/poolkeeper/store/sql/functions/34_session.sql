@@ -1,7 +1,11 @@
 -- Sessions: one running worker process each (contract 4). A lease lives until its session's last renewal plus the
 -- queue's visibility timeout, so one renewal keeps all. A session row is locked alone and only by its own process.
 
-CREATE OR REPLACE FUNCTION poolkeeper.register_session(_pool text, _queues text[], _types text[], _concurrency integer, _info jsonb)
+-- Tenants (Q11): those that the login may see, narrowed by what the process asks for; of others it is offered nothing.
+DROP FUNCTION IF EXISTS poolkeeper.register_session(text, text[], text[], integer, jsonb);
+CREATE OR REPLACE FUNCTION poolkeeper.register_session(
+    _pool text, _queues text[], _types text[], _concurrency integer, _info jsonb, _tenants text[] DEFAULT NULL, _tenants_except text[] DEFAULT NULL
+)
 RETURNS TABLE (session uuid, secret text, renew_every interval, visibility_timeout interval, unknown_queues text[], instance_id uuid)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -24,24 +28,26 @@ BEGIN
     IF _caller.pool IS NOT NULL AND _caller.pool <> _pool OR EXISTS (SELECT FROM unnest(_paths) AS p WHERE NOT poolkeeper.may_see(_caller, p, NULL)) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login serves another pool or other queues';
     END IF;
-    IF _caller.tenants IS NOT NULL OR _caller.tenants_except IS NOT NULL THEN  -- a claim does not look at tenants yet (Q11)
-        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'a worker''s row in poolkeeper.access cannot name tenants yet; name queues';
-    END IF;
+    _tenants := CASE WHEN _caller.tenants IS NULL THEN _tenants WHEN _tenants IS NULL THEN _caller.tenants
+                     ELSE ARRAY(SELECT t FROM unnest(_tenants) AS t WHERE t = ANY (_caller.tenants)) END;
+    _tenants_except := nullif(coalesce(_caller.tenants_except, '{}') || coalesce(_tenants_except, '{}'), '{}');
     PERFORM poolkeeper.reached(_now);  -- who comes after a gap was not there before it (Q23)
     PERFORM poolkeeper.examine(_now);
     IF _info ? 'position' THEN  -- of a session that is not here any more
         PERFORM poolkeeper.compare_position(_info -> 'position', NULL, _now);
     END IF;
-    INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues) VALUES (_pool, _info ->> 'build', _types, _keys, _paths)
-    ON CONFLICT (name) DO UPDATE SET (known_build, known_types, known_keys, known_queues)
-                                   = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues)
-    WHERE (p.known_build, p.known_types, p.known_queues) IS DISTINCT FROM (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_queues);
+    INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues, known_tenants, known_except)
+    VALUES (_pool, _info ->> 'build', _types, _keys, _paths, _tenants, _tenants_except)
+    ON CONFLICT (name) DO UPDATE SET (known_build, known_types, known_keys, known_queues, known_tenants, known_except)
+        = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues, EXCLUDED.known_tenants, EXCLUDED.known_except)
+    WHERE (p.known_build, p.known_types, p.known_queues, p.known_tenants, p.known_except)
+          IS DISTINCT FROM (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_queues, EXCLUDED.known_tenants, EXCLUDED.known_except);
     SELECT p.id INTO _pool_id FROM poolkeeper.pool AS p WHERE p.name = _pool;
     _ids := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = ANY (_paths) ORDER BY q.id);
-    INSERT INTO poolkeeper.session (id, secret_hash, pool_id, role, queues, queue_ids, types, type_keys, concurrency, info,
+    INSERT INTO poolkeeper.session (id, secret_hash, pool_id, role, queues, queue_ids, types, type_keys, tenants, tenants_except, concurrency, info,
                                     registered_at, renewed_at, idle_since)
     VALUES (_id, poolkeeper.token_hash(_secret), _pool_id, session_user, _paths, _ids, _types,
-            _keys, _concurrency, _info, _now, _now, _now);
+            _keys, _tenants, _tenants_except, _concurrency, _info, _now, _now, _now);
     RETURN QUERY
         SELECT _id, _secret, t.timeout / 4, t.timeout,
                ARRAY(SELECT p FROM unnest(_paths) AS p WHERE NOT EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = p)),

@@ -56,7 +56,7 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
     SELECT v.id, v.queue, v.type, v.tenant, v.priority::integer, v.state,
-           CASE WHEN v.state = 'ready' AND v.reason IS NULL AND NOT poolkeeper.somebody_can(me.queue_id, v.type) THEN 'no_capable_worker' ELSE v.reason END,
+           CASE WHEN v.state = 'ready' AND v.reason IS NULL AND NOT poolkeeper.somebody_can(me.queue_id, v.type, v.tenant) THEN 'no_capable_worker' ELSE v.reason END,
            v.state_version, v.accepted_at, v.run_at, v.expires_at, v.payload,
            v.result, v.labels, c.value,
            (SELECT count(*)::integer FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = v.id) + (l.task_id IS NOT NULL)::integer,

@@ -3,7 +3,10 @@
 
 -- One queue. _live, _known: what somebody can run there (poolkeeper.capable), NULL where no worker was ever seen. A task
 -- that nobody can run is ready, and counted as such, but no work that could run now: it makes nothing look old (O12).
-CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(_q poolkeeper.queue, _now timestamptz, _live bigint[], _known bigint[]) RETURNS jsonb
+DROP FUNCTION IF EXISTS poolkeeper.queue_stats(poolkeeper.queue, timestamptz, bigint[], bigint[]);
+CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(
+    _q poolkeeper.queue, _now timestamptz, _live bigint[], _known bigint[], _narrow poolkeeper.reach[], _named text[]
+) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $$
     WITH heads AS MATERIALIZED (
@@ -16,16 +19,19 @@ AS $$
         SELECT count(*) FILTER (WHERE x.due_at IS NULL) AS ready, count(x.due_at) AS scheduled
         FROM (SELECT o.due_at FROM poolkeeper.ordered AS o WHERE o.queue_id = (_q).id LIMIT 10000) AS x
     ), sized AS MATERIALIZED (
-        SELECT h.lane, h.type_key, h.priority, h.head_task, h.head_ready_at, coalesce(h.type_key = ANY (_known), true) AS known,
+        SELECT h.lane, h.type_key, h.priority, h.head_task, h.head_ready_at,
                (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
                      WHERE r.queue_id = (_q).id AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
                      LIMIT greatest(10, 10000 / h.n)) AS x) AS ready
         FROM heads AS h
         UNION ALL
-        SELECT k.lane, k.type_key, (-1)::smallint, k.one, k.since, coalesce(k.type_key = ANY (_known), true), k.n FROM next_of_keys AS k
+        SELECT k.lane, k.type_key, (-1)::smallint, k.one, k.since, k.n FROM next_of_keys AS k
     ), stopped AS MATERIALIZED (  -- what its tenant's bound, a suspension or a pause holds back, head by head
         SELECT s.*, CASE WHEN NOT (_q).part_paused OR (_q).paused THEN NULL ELSE poolkeeper.stopped((_q).id, s.lane, s.type_key) END AS code,
-               CASE WHEN (_q).lanes_kept THEN poolkeeper.lane_room((_q).id, s.lane) ELSE 2147483647 END AS room
+               CASE WHEN (_q).lanes_kept THEN poolkeeper.lane_room((_q).id, s.lane) ELSE 2147483647 END AS room,
+               coalesce(s.type_key = ANY (_known), true) OR poolkeeper.reaches(_narrow, s.lane, s.type_key, false) AS known,
+               coalesce(s.type_key = ANY (_live), false) OR poolkeeper.reaches(_narrow, s.lane, s.type_key, true) AS live,
+               (SELECT t FROM unnest(_named) AS t WHERE poolkeeper.lane_key((_q).id, t) = s.lane LIMIT 1) AS tenant
         FROM sized AS s
     ), free AS MATERIALIZED (
         SELECT s.*, CASE WHEN s.code IS NOT NULL THEN 0
@@ -37,18 +43,20 @@ AS $$
         FROM (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = (_q).id AND k.due_at <= _now ORDER BY k.due_at LIMIT 10000) AS d
     ), apart AS MATERIALIZED (
         SELECT u.*, CASE WHEN (_q).part_paused AND NOT (_q).paused THEN poolkeeper.stopped((_q).id, u.lane, u.type_key) END AS code,
-               (_q).lanes_kept AND poolkeeper.lane_room((_q).id, u.lane) <= 0 AS full
+               (_q).lanes_kept AND poolkeeper.lane_room((_q).id, u.lane) <= 0 AS full,
+               coalesce(u.type_key = ANY (_known), true) OR poolkeeper.reaches(_narrow, u.lane, u.type_key, false) AS known,
+               coalesce(u.type_key = ANY (_live), false) OR poolkeeper.reaches(_narrow, u.lane, u.type_key, true) AS live,
+               (SELECT t FROM unnest(_named) AS t WHERE poolkeeper.lane_key((_q).id, t) = u.lane LIMIT 1) AS tenant
         FROM poolkeeper.suspect AS u WHERE u.queue_id = (_q).id
     ), suspects AS MATERIALIZED (
-        SELECT u.type_key, coalesce(u.type_key = ANY (_known), true) AS known, min(u.ready_at) AS since, count(*) AS n,
-               (array_agg(u.task_id))[1] AS one
-        FROM apart AS u WHERE u.code IS NULL AND NOT u.full GROUP BY u.type_key
+        SELECT u.type_key, u.known, u.live, u.tenant, min(u.ready_at) AS since, count(*) AS n, (array_agg(u.task_id))[1] AS one
+        FROM apart AS u WHERE u.code IS NULL AND NOT u.full GROUP BY u.type_key, u.known, u.live, u.tenant
     ), types AS MATERIALIZED (
-        SELECT x.type_key, x.known, (array_agg(x.one))[1] AS one, sum(x.ready) AS ready, sum(x.suspects) AS suspects, min(x.since) AS since
-        FROM (SELECT s.type_key, s.known, s.head_task AS one, s.runnable AS ready, 0 AS suspects,
+        SELECT x.type_key, x.known, x.live, x.tenant, (array_agg(x.one))[1] AS one, sum(x.ready) AS ready, sum(x.suspects) AS suspects, min(x.since) AS since
+        FROM (SELECT s.type_key, s.known, s.live, s.tenant, s.head_task AS one, s.runnable AS ready, 0 AS suspects,
                      CASE WHEN s.runnable > 0 THEN s.head_ready_at END AS since FROM free AS s
-              UNION ALL SELECT u.type_key, u.known, u.one, 0, u.n, NULL FROM suspects AS u) AS x
-        GROUP BY x.type_key, x.known
+              UNION ALL SELECT u.type_key, u.known, u.live, u.tenant, u.one, 0, u.n, NULL FROM suspects AS u) AS x
+        GROUP BY x.type_key, x.known, x.live, x.tenant
     ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent although it could have renewed (Q23)
         SELECT count(*) FILTER (WHERE l.started_at IS NULL) AS leased, count(*) FILTER (WHERE l.started_at IS NOT NULL) AS running,
                count(*) FILTER (WHERE x.expired) AS expired, min(x.until) FILTER (WHERE x.expired) AS expired_since
@@ -83,10 +91,11 @@ AS $$
                                                            (SELECT min(u.since) FROM suspects AS u WHERE u.known), (SELECT l.expired_since FROM leases AS l))),
         'next_due', extract(epoch FROM (SELECT min(d.due_at) FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now) - _now),
         'lease_expiries', (SELECT c.lease_expiries FROM poolkeeper.queue_count AS c WHERE c.queue_id = (_q).id),
+        'named', to_jsonb(coalesce(_named, '{}')),
         'types', coalesce((
             SELECT jsonb_agg(jsonb_build_object(
                 'type', (SELECT k.type FROM poolkeeper.task AS k WHERE k.id = t.one), 'ready', t.ready, 'suspects', t.suspects,
-                'oldest', extract(epoch FROM _now - t.since), 'live', coalesce(t.type_key = ANY (_live), false), 'known', t.known))
+                'oldest', extract(epoch FROM _now - t.since), 'live', t.live, 'known', t.known, 'tenant', t.tenant))
             FROM types AS t), '[]'))
 $$;
 
@@ -129,7 +138,7 @@ DECLARE
 BEGIN
     RETURN QUERY
         WITH able AS MATERIALIZED (SELECT c.* FROM poolkeeper.capable(NULL, _now) AS c)
-        SELECT 'queue', poolkeeper.queue_stats(q, _now, a.live, a.known) FROM poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
+        SELECT 'queue', poolkeeper.queue_stats(q, _now, a.live, a.known, a.narrow, a.named) FROM poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
         WHERE (_cluster IS NULL OR q.cluster = _cluster) AND poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name)
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
@@ -146,6 +155,6 @@ SET jit = off
 AS $$
     WITH me AS MATERIALIZED (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who),
          able AS MATERIALIZED (SELECT c.* FROM me AS n CROSS JOIN LATERAL poolkeeper.capable(NULL, n.now) AS c)
-    SELECT poolkeeper.queue_stats(q, n.now, a.live, a.known) FROM me AS n CROSS JOIN poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
+    SELECT poolkeeper.queue_stats(q, n.now, a.live, a.known, a.narrow, a.named) FROM me AS n CROSS JOIN poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
     WHERE poolkeeper.may_tend_queue(n.who, q.namespace || '/' || q.name) ORDER BY q.namespace, q.name
 $$;

@@ -21,7 +21,7 @@ GRANT USAGE ON SCHEMA poolkeeper TO poolkeeper_submitter, poolkeeper_worker, poo
 GRANT EXECUTE ON FUNCTION poolkeeper.submit(text, text, jsonb, jsonb, boolean), poolkeeper.submit_many(text, jsonb, boolean)
     TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_person;
 GRANT EXECUTE ON FUNCTION
-    poolkeeper.register_session(text, text[], text[], integer, jsonb),
+    poolkeeper.register_session(text, text[], text[], integer, jsonb, text[], text[]),
     poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision),
     poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
     poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)

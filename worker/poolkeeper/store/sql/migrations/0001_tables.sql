@@ -145,7 +145,9 @@ CREATE TABLE poolkeeper.pool (
     known_build       text,                        -- of its last session, remembered after it has gone (Q11)
     known_types       text[],                      -- and what that could run
     known_keys        bigint[],                    -- the same as in ready.type_key
-    known_queues      text[]                       -- where, as 'namespace/name'
+    known_queues      text[],                      -- where, as 'namespace/name'
+    known_tenants     text[],                      -- of whom; NULL: of all
+    known_except      text[]                       -- taken out of the above
 );
 
 CREATE TABLE poolkeeper.contact (      -- when the store was reached at last, by whomever: expiry needs this proof (Q23)
@@ -185,6 +187,8 @@ CREATE TABLE poolkeeper.session (
     queue_ids     integer[] NOT NULL,
     types         text[] NOT NULL,
     type_keys     bigint[] NOT NULL,
+    tenants        text[],                         -- whose tasks it takes; NULL: everybody's
+    tenants_except text[],                         -- taken out of the above
     concurrency   integer NOT NULL CHECK (concurrency >= 1),
     info          jsonb NOT NULL,
     registered_at timestamptz NOT NULL,
