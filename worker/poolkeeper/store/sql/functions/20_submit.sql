@@ -242,7 +242,7 @@ DECLARE
     _ready  bigint;
 BEGIN
     IF jsonb_typeof(_tasks) IS DISTINCT FROM 'array' THEN
-        RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = 'PK400';
+        RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = 'PK400', HINT = 'give an empty array for none';
     END IF;
     PERFORM poolkeeper.demand_durable();
     SELECT q.* INTO _q FROM poolkeeper.queue AS q

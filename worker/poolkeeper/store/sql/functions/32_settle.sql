@@ -228,7 +228,13 @@ CREATE OR REPLACE FUNCTION poolkeeper.settle(_settles jsonb, _session poolkeeper
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _endings poolkeeper.ending[] := ARRAY(
+    _endings poolkeeper.ending[];
+    _good    poolkeeper.ending[];
+    _other   poolkeeper.ending[];
+    _done    bytea[];
+BEGIN
+    BEGIN
+        _endings := ARRAY(
         SELECT DISTINCT ON (x.t, x.k)
                ROW(x.t, sha256(convert_to(x.k, 'UTF8')),
                    CASE WHEN f.fault IS NOT NULL THEN 'dead'
@@ -245,10 +251,10 @@ DECLARE
         FROM jsonb_to_recordset(_settles) AS x (t uuid, k text, o text, r jsonb, c text, e text, a double precision, u boolean, m boolean)
         CROSS JOIN LATERAL (SELECT CASE WHEN x.r IS NOT NULL AND x.o = 'succeeded' THEN poolkeeper.result_fault(x.r) END AS fault OFFSET 0) AS f
         WHERE CASE WHEN x.m THEN poolkeeper.lease_is_free(x.t) ELSE true END);
-    _good    poolkeeper.ending[] := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome = 'succeeded');
-    _other   poolkeeper.ending[];
-    _done    bytea[];
-BEGIN
+    EXCEPTION WHEN data_exception THEN
+        PERFORM poolkeeper.unreadable_entry('settles', SQLERRM);
+    END;
+    _good := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome = 'succeeded');
     IF cardinality(_good) > 0 THEN
         _done := poolkeeper.settle_succeeded(_good, _session, _now);
     END IF;
@@ -256,6 +262,9 @@ BEGIN
         RETURN;
     END IF;
     _other := ARRAY(SELECT e FROM unnest(_endings) AS e WHERE e.outcome IS DISTINCT FROM 'succeeded');
+    IF EXISTS (SELECT FROM unnest(_other) AS e WHERE e.outcome IS NULL) THEN
+        PERFORM poolkeeper.unreadable_entry('settles', 'no outcome, or one that is none');
+    END IF;
     RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT x.ordinality::integer AS place, x.t, sha256(convert_to(x.k, 'UTF8')) AS hash

@@ -142,8 +142,12 @@ DECLARE
     _started uuid[];
     _running uuid[];
 BEGIN
-    SELECT array_agg(x.t ORDER BY x.t), array_agg(sha256(convert_to(x.k, 'UTF8'))) INTO _ids, _hashes
-    FROM jsonb_to_recordset(_starts) AS x (t uuid, k text);
+    BEGIN
+        SELECT array_agg(x.t ORDER BY x.t), array_agg(sha256(convert_to(x.k, 'UTF8'))) INTO _ids, _hashes
+        FROM jsonb_to_recordset(_starts) AS x (t uuid, k text);
+    EXCEPTION WHEN data_exception THEN
+        PERFORM poolkeeper.unreadable_entry('starts', SQLERRM);
+    END;
     WITH begun AS (
         UPDATE poolkeeper.lease AS l SET started_at = _now, state_version = l.state_version + 1
         WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NULL AND l.cancel_by IS NULL
@@ -207,8 +211,10 @@ DECLARE
     _row     poolkeeper.answer;
     _opened  record;
 BEGIN
+    PERFORM poolkeeper.demand_turn(_turn, _received);
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_read_committed();
+    _want := least(_want, 10000);  -- as many as a session may have slots
     IF _sweep THEN
         _s := poolkeeper.follow_queues(_s);
     END IF;
@@ -264,11 +270,11 @@ BEGIN
             ORDER BY l.task_id FOR UPDATE SKIP LOCKED), _now);
     END IF;
     -- 4. settles
-    IF jsonb_array_length(coalesce(_settles, '[]')) > 0 THEN
+    IF poolkeeper.entries(_settles, 'settles') > 0 THEN
         RETURN QUERY SELECT * FROM poolkeeper.settle(_settles, _s, _now);
     END IF;
     -- 5. starts of what was claimed ahead (Q16)
-    IF jsonb_array_length(coalesce(_starts, '[]')) > 0 THEN
+    IF poolkeeper.entries(_starts, 'starts') > 0 THEN
         RETURN QUERY SELECT * FROM poolkeeper.start(_starts, _served, _wary, _now);
     END IF;
     -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
@@ -306,13 +312,13 @@ BEGIN
             SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
             IF _q.lanes_kept THEN
                 _got := 0;
-                FOR _row IN SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, _cursor -> _q.id::text, _now) LOOP
+                FOR _row IN SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, poolkeeper.cursor_of(_cursor, _q.id), _now) LOOP
                     RETURN NEXT _row;
                     _got := _got + 1;
                     _busy := _busy OR coalesce((_row.extra ->> 'busy')::boolean, false);
                 END LOOP;
             ELSE
-                RETURN QUERY SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, _cursor -> _q.id::text, _now);
+                RETURN QUERY SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, poolkeeper.cursor_of(_cursor, _q.id), _now);
                 GET DIAGNOSTICS _got = ROW_COUNT;
             END IF;
             _room := _room - (_got - 1);  -- one row is the note of where its walk stopped

@@ -21,10 +21,7 @@ DECLARE
     _ids    integer[];
     _keys   bigint[] := ARRAY(SELECT poolkeeper.type_key(t) FROM unnest(_types) AS t);
 BEGIN
-    IF NOT coalesce(poolkeeper.printable(_pool) AND _concurrency BETWEEN 1 AND 10000, false) THEN
-        RAISE EXCEPTION 'no session for pool "%" with % slots', left(_pool, 200), _concurrency USING ERRCODE = 'PK400',
-            HINT = 'a pool is named by 1 to 200 printable characters and a session has 1 to 10000 slots';
-    END IF;
+    PERFORM poolkeeper.demand_registration(_pool, _queues, _types, _concurrency, _info);
     IF _caller.pool IS NOT NULL AND _caller.pool <> _pool OR EXISTS (SELECT FROM unnest(_paths) AS p WHERE NOT poolkeeper.may_see(_caller, p, NULL)) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login serves another pool or other queues';
     END IF;
@@ -101,6 +98,7 @@ DECLARE
     _s   poolkeeper.session := poolkeeper.session_of(_session, _secret);
     _now timestamptz := poolkeeper.clock();
 BEGIN
+    PERFORM poolkeeper.demand_stats(_stats);
     PERFORM poolkeeper.reached(_now);  -- before its own renewal hides the gap that it ends (Q23)
     IF _stats ? 'position' THEN
         PERFORM poolkeeper.compare_position(_stats -> 'position', _s.renewals, _now);
@@ -169,6 +167,7 @@ AS $$
 DECLARE
     _s poolkeeper.session := poolkeeper.session_of(_session, _secret);
 BEGIN
+    PERFORM poolkeeper.demand_report(_report);
     INSERT INTO poolkeeper.drain_report (pool_id, session_id, at, seconds, truncated, report)
     VALUES (_s.pool_id, _s.id, poolkeeper.clock(), (_report ->> 'duration_seconds')::double precision,
             coalesce((_report ->> 'truncated')::boolean, false), _report);

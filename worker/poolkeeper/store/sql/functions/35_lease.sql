@@ -42,6 +42,7 @@ DECLARE
     _size  integer := octet_length(_value::text);
 BEGIN
     PERFORM poolkeeper.caller();
+    PERFORM poolkeeper.demand_checkpoint(_value, _sequence, _version);
     SELECT * INTO _found FROM poolkeeper.lease_of(_task_id, _token);
     IF _found.code IS NOT NULL THEN
         RETURN QUERY SELECT _found.code, NULL::bigint, NULL::bigint, NULL::double precision;

@@ -146,6 +146,7 @@ DECLARE
     _caller poolkeeper.access := poolkeeper.caller();
     _n      integer;
 BEGIN
+    PERFORM poolkeeper.demand(_since IS NULL OR _since BETWEEN 0 AND 1e9, 'the time since the last sweep cannot be that', 'give seconds from 0, or NULL');
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.fold_backlog(NULL);
     _most := least(greatest(_most, 1), 10000);

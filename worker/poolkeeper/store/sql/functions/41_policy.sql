@@ -32,6 +32,11 @@ BEGIN
         RETURN QUERY SELECT 'name_invalid', NULL::integer, NULL::integer, false, NULL::text;
         RETURN;
     END IF;
+    PERFORM poolkeeper.demand_text(_cluster, 'a cluster');
+    PERFORM poolkeeper.demand_text(_namespace_uid, 'a namespace''s UID');
+    PERFORM poolkeeper.demand_text(_who, 'who applies');
+    PERFORM poolkeeper.demand(poolkeeper.is_object(_spec, 1048576), format('the policy of queue "%s/%s" cannot be that', _namespace, _name),
+                              'give an object of at most 1 MiB as JSON; see poolkeeper.policy for its fields');
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_leader(_cluster, _namespace, _term);
     INSERT INTO poolkeeper.queue (cluster, namespace_uid, namespace, name, visibility_timeout, max_deliveries, max_hand_backs, max_snoozes,

@@ -19,6 +19,8 @@ DECLARE
     _until  timestamptz;
     _before timestamptz;
     _after  timestamptz;
+    _at     timestamptz;
+    _last   uuid;
 BEGIN
     ids := '{}';
     IF _id IS NULL THEN  -- a foreign queue answers the same
@@ -36,8 +38,10 @@ BEGIN
         _before := coalesce(poolkeeper.moment(_filter ->> 'before'), 'infinity');
         _after := coalesce(poolkeeper.moment(_filter ->> 'after'), '-infinity');
         _until := coalesce((_cursor ->> 'until')::timestamptz, poolkeeper.clock());
+        _at := coalesce((_cursor ->> 'at')::timestamptz, '-infinity');
+        _last := coalesce((_cursor ->> 'id')::uuid, '00000000-0000-0000-0000-000000000000');
     EXCEPTION WHEN data_exception THEN
-        RAISE EXCEPTION 'no filter of dead letters: %', SQLERRM USING ERRCODE = 'PK400', HINT = 'write moments as 2030-01-31T07:00:00Z';
+        RAISE EXCEPTION 'no filter of dead letters: %', SQLERRM USING ERRCODE = 'PK400', HINT = 'write moments as 2030-01-31T07:00:00Z; a cursor is what the last page answered';
     END;
     WITH page AS MATERIALIZED (
         SELECT d.task_id, d.died_at, row_number() OVER (ORDER BY d.died_at, d.task_id) AS n,
@@ -48,8 +52,7 @@ BEGIN
                AND poolkeeper.may_see(_caller, _path, t.tenant) AS fits
         FROM (SELECT k.task_id, k.died_at, k.reason, k.error_class FROM poolkeeper.dead AS k
               WHERE k.queue_id = _id AND k.died_at >= _after AND k.died_at < _before AND k.died_at <= _until
-                AND (k.died_at, k.task_id) > (coalesce((_cursor ->> 'at')::timestamptz, '-infinity'),
-                                              coalesce((_cursor ->> 'id')::uuid, '00000000-0000-0000-0000-000000000000'))
+                AND (k.died_at, k.task_id) > (_at, _last)
               ORDER BY k.died_at, k.task_id LIMIT _most) AS d
         CROSS JOIN LATERAL (SELECT b.type, b.tenant FROM poolkeeper.task AS b WHERE b.id = d.task_id OFFSET 0) AS t
     ), chosen AS MATERIALIZED (

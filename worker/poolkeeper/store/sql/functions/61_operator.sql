@@ -35,6 +35,9 @@ AS $$
 DECLARE
     _id integer;
 BEGIN
+    PERFORM poolkeeper.demand_text(_pool, 'a pool''s name');
+    PERFORM poolkeeper.demand(_max_running IS NULL OR _max_running >= 0, format('a pool cannot run at most %s tasks', _max_running),
+                              'give a number from 0, or NULL for no limit');
     PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'change its own limits');
     _id := poolkeeper.pool_row(_pool);
     UPDATE poolkeeper.pool AS p SET max_running = _max_running WHERE p.id = _id AND p.max_running IS DISTINCT FROM _max_running;
@@ -75,6 +78,8 @@ AS $$
 DECLARE
     _told integer;
 BEGIN
+    PERFORM poolkeeper.demand(NOT EXISTS (SELECT FROM unnest(_seconds) AS s WHERE (s BETWEEN 0 AND 1e9) IS NOT TRUE),
+                              'a grace period cannot be that', 'give seconds from 0 to 1e9');
     PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'tell a grace period');
     UPDATE poolkeeper.session AS s SET grace = make_interval(secs => g.seconds)
     FROM unnest(_pod_uids, _seconds) AS g (uid, seconds), poolkeeper.pool AS p
@@ -91,6 +96,8 @@ SET jit = off
 AS $$
 BEGIN
     PERFORM poolkeeper.caller();
+    PERFORM poolkeeper.demand_text(_pool, 'a pool''s name');
+    PERFORM poolkeeper.demand(poolkeeper.is_object(_decision, 65536), 'a decision cannot be that', 'give an object of at most 65536 bytes as JSON');
     PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
     INSERT INTO poolkeeper.decision (pool_id, at, decision) VALUES (poolkeeper.pool_row(_pool), poolkeeper.clock(), _decision);
 END $$;
@@ -174,6 +181,6 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM poolkeeper.demand_leader_of(_queue_id, _term);
-    UPDATE poolkeeper.dead AS d SET batch = _number WHERE d.queue_id = _queue_id AND d.batch < 0 AND d.batch = -_number;
+    UPDATE poolkeeper.dead AS d SET batch = _number WHERE d.queue_id = _queue_id AND d.batch < 0 AND d.batch = -_number::bigint;
     RETURN FOUND;
 END $$;

@@ -23,6 +23,10 @@ BEGIN
     IF _me.pool IS NOT NULL OR (_me.queues IS NOT NULL AND NOT EXISTS (SELECT FROM unnest(_me.queues) AS q WHERE starts_with(q, _namespace || '/'))) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login keeps no queue of that namespace';
     END IF;
+    PERFORM poolkeeper.demand_text(_cluster, 'a cluster');
+    PERFORM poolkeeper.demand_text(_namespace, 'a namespace');
+    PERFORM poolkeeper.demand(_epoch >= 0 AND length(_lease) BETWEEN 1 AND 500 AND length(_holder) BETWEEN 1 AND 500,
+                              'nobody leads by that Lease', 'give the Lease as namespace/name, its epoch from 0, and who holds it, at most 500 characters each');
     PERFORM poolkeeper.demand_durable();
     INSERT INTO poolkeeper.leader (cluster, namespace, lease, epoch, holder, term, seen_at)
     VALUES (_cluster, _namespace, _lease, _epoch, _holder, gen_random_uuid(), poolkeeper.clock())
