@@ -21,7 +21,7 @@ WHERE (d.setdatabase = 0 OR d.setdatabase = (SELECT b.oid FROM pg_database AS b 
 -- name: login
 SELECT jsonb_build_object(
     'login', session_user, 'superuser', r.rolsuper, 'limit', r.rolconnlimit,
-    'used', (SELECT count(*) FROM pg_stat_activity AS a WHERE a.usename = session_user AND a.backend_type = 'client backend'),
+    'used', (SELECT count(*) FROM pg_stat_activity AS a WHERE a.usename = session_user AND coalesce(a.backend_type, 'client backend') = 'client backend'),
     'groups', (SELECT coalesce(jsonb_agg(g.rolname ORDER BY g.rolname), '[]') FROM pg_roles AS g
                WHERE pg_has_role(r.oid, g.oid, 'USAGE')
                  AND g.rolname IN ('poolkeeper_submitter', 'poolkeeper_worker', 'poolkeeper_operator', 'poolkeeper_reader', 'poolkeeper_person')),
@@ -32,11 +32,12 @@ FROM pg_roles AS r WHERE r.rolname = session_user
 SELECT count(*) AS value FROM poolkeeper.task_view('00000000-0000-0000-0000-000000000000')
 
 -- name: connections
+-- backend_type of others is hidden from ordinary logins; user and database are not, and background processes lack one of them
 SELECT jsonb_build_object(
-    'used', (SELECT count(*) FROM pg_stat_activity AS a WHERE a.backend_type = 'client backend'),
+    'used', (SELECT count(*) FROM pg_stat_activity AS a WHERE a.usesysid IS NOT NULL AND a.datid IS NOT NULL AND coalesce(a.backend_type, 'client backend') = 'client backend'),
     'max', current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
            - coalesce(nullif(current_setting('reserved_connections', true), '')::integer, 0),
-    'database_used', (SELECT count(*) FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.backend_type = 'client backend'),
+    'database_used', (SELECT count(*) FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.usesysid IS NOT NULL AND coalesce(a.backend_type, 'client backend') = 'client backend'),
     'database_max', (SELECT b.datconnlimit FROM pg_database AS b WHERE b.datname = current_database()),
     'notifications', pg_notification_queue_usage()) AS value
 
