@@ -37,3 +37,21 @@ def test_what_is_old_goes_and_a_letter_that_goes_is_told(stage, start_operator):
     until(lambda: operator.metric("poolkeeper_retention_removed_total", kind="tasks", **told) == 2)
     until(lambda: operator.metric("poolkeeper_retention_removed_total", kind="dead_letters", **told) == 1)
     assert [line for line in operator.lines() if "1 dead letters were discarded" in line.get("message", "")]
+
+
+@pytest.mark.wide
+def test_a_broken_invariant_is_told_by_a_metric_and_a_line_of_the_log(stage, start_operator):
+    """Q61: the operator audits as a part of its upkeep; a database in which nothing is broken shows no series."""
+    with stage.database.connect() as conn:
+        run(conn, calls.apply_policy("local", "default", "default", "old", QueuePolicy().to_store(), who="test"))
+        run(conn, calls.submit("old", "a.b", 1))
+        verdict = run(conn, calls.submit("old", "a.b", 2))
+        conn.execute("DELETE FROM poolkeeper.ready WHERE task_id = %s", [verdict.task_id])
+    operator = start_operator().wait_ready()
+    stage.apply(stage.db(), stage.queue("mail"))
+    told = {"namespace": stage.namespace}
+    until(lambda: operator.metric("poolkeeper_audit_tasks_total", **told) == 2)
+    invariant = "every task is in exactly one place"
+    until(lambda: operator.metric("poolkeeper_audit_violations", invariant=invariant, **told) == 1)
+    lines = [line["message"] for line in operator.lines() if "audit.broken" in line.get("message", "")]
+    assert [line for line in lines if invariant in line and str(verdict.task_id) in line]

@@ -7,7 +7,6 @@ Does not look across pages for a token that repeats.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
@@ -17,7 +16,7 @@ import psycopg
 from poolkeeper.codes import Code
 from poolkeeper.errors import PoolkeeperError, error
 from poolkeeper.store import Call, calls, run
-from poolkeeper.store.auditing import BLOCKS_OF_A_PAGE, TASKS_OF_A_PAGE, Broken
+from poolkeeper.store.auditing import BLOCKS_OF_A_PAGE, TASKS_OF_A_PAGE, Broken, KeysPage, TasksPage
 
 T = TypeVar("T")
 
@@ -47,9 +46,9 @@ class Audit:
         expired = {str(int(name)): int(count) for name, count in json.loads(tally or "{}").items()}
         if walk == "tasks":
             return cls(after=UUID(where), expired=expired)
-        if walk == "keys" and int(where) >= 0:
+        if walk in {"keys", "counts"} and int(where) >= 0:
             return cls(walk, block=int(where), expired=expired)
-        raise ValueError("it begins with tasks: or keys:")
+        raise ValueError("it begins with tasks:, keys: or counts:")
 
     @property
     def place(self) -> str:
@@ -63,37 +62,44 @@ class Audit:
         """Whether everything was looked at."""
         return self.walk == "over"
 
+    def next(self, page: int = TASKS_OF_A_PAGE) -> Call[TasksPage] | Call[KeysPage] | Call[list[Broken]]:
+        """The call for the next page; its answer goes to ``took``. It does no I/O."""
+        if self.walk == "tasks":
+            return calls.audit_tasks(self.after, page)
+        if self.walk == "keys":
+            return calls.audit_keys(self.block, min(max(page // 10, 1), BLOCKS_OF_A_PAGE))
+        return calls.audit_counts(self.expired)
+
+    def took(self, answer: TasksPage | KeysPage | list[Broken]) -> list[Broken]:
+        """Go on behind that page; what it found."""
+        match answer:
+            case TasksPage():
+                self.looked_tasks += answer.looked
+                for queue, count in answer.expired.items():
+                    self.expired[queue] = self.expired.get(queue, 0) + count
+                self.after = answer.next
+                self.walk = "tasks" if answer.next is not None else "keys"
+                return answer.broken
+            case KeysPage():
+                self.looked_keys += answer.looked
+                self.block = answer.next or 0
+                self.walk = "keys" if answer.next is not None else "counts"
+                return answer.broken
+        self.walk = "over"
+        return answer
+
     def step(
         self, conn: psycopg.Connection[Any], page: int = TASKS_OF_A_PAGE, timeout: float = PAGE_TIMEOUT
     ) -> list[Broken]:
         """Look at the next page and go on behind it; raises what the store raises, the place is then as before."""
-        if self.walk == "tasks":
-            tasks = _patiently(conn, page, timeout, lambda most: calls.audit_tasks(self.after, most))
-            self.looked_tasks += tasks.looked
-            for queue, count in tasks.expired.items():
-                self.expired[queue] = self.expired.get(queue, 0) + count
-            self.after = tasks.next
-            self.walk = "tasks" if tasks.next is not None else "keys"
-            return tasks.broken
-        block, blocks = self.block, min(max(page // 10, 1), BLOCKS_OF_A_PAGE)
-        keys = _patiently(conn, blocks, timeout, lambda most: calls.audit_keys(block, most))
-        self.looked_keys += keys.looked
-        if keys.next is not None:
-            self.block = keys.next
-            return keys.broken
-        counted = _in_time(conn, calls.audit_counts(self.expired), timeout)
-        self.walk = "over"
-        return [*keys.broken, *counted]
-
-
-def _patiently(conn: psycopg.Connection[Any], most: int, timeout: float, page: Callable[[int], Call[T]]) -> T:
-    while True:
-        try:
-            return _in_time(conn, page(most), timeout)
-        except PoolkeeperError as refused:
-            if refused.code is not Code.DATABASE_BUSY or most == 1:
-                raise
-            most = max(most // 2, 1)
+        while True:
+            call: Call[Any] = self.next(page)
+            try:
+                return self.took(_in_time(conn, call, timeout))
+            except PoolkeeperError as refused:
+                if refused.code is not Code.DATABASE_BUSY or page == 1:
+                    raise
+                page = max(page // 2, 1)
 
 
 def _in_time(conn: psycopg.Connection[Any], call: Call[T], timeout: float) -> T:

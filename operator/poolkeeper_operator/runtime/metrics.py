@@ -43,6 +43,14 @@ REMOVED = Counter(
     "What this operator's upkeep removed, or emptied, because of its age.",
     ("namespace", "database", "kind"),
 )
+AUDITED = Counter(
+    "poolkeeper_audit_tasks_total", "Tasks that this operator's audit looked at.", ("namespace", "database")
+)
+BROKEN = Gauge(
+    "poolkeeper_audit_violations",
+    "Violations of an invariant of the store that the last whole audit found, or the present one, if those are more.",
+    ("namespace", "database", "invariant"),
+)
 LEADER = Gauge("poolkeeper_operator_leader", "1 while this operator may act, 0 while it stands by.")
 FAILED = Counter("poolkeeper_operator_reconcile_failures_total", "Reconciles that will be tried again.", ("kind",))
 
@@ -75,6 +83,13 @@ def tell_upkeep(namespace: str, database: str, done: Upkeep) -> None:
     ):
         if count := getattr(done, kind):
             REMOVED.labels(namespace, database, kind).inc(count)
+
+
+def tell_audit(namespace: str, database: str, looked: int, found: Mapping[str, int]) -> None:
+    """One page of the audit of a database, and what is known to be broken there."""
+    AUDITED.labels(namespace, database).inc(looked)
+    for invariant, violations in found.items():
+        BROKEN.labels(namespace, database, invariant).set(violations)
 
 
 def tell_queue(stats: QueueStats, unable: int) -> None:

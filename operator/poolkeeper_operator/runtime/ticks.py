@@ -14,6 +14,7 @@ from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.signals import backlog
 from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics
+from poolkeeper_operator.runtime.auditor import Auditor
 from poolkeeper_operator.runtime.capability import can_run
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
@@ -34,6 +35,7 @@ class Ticks:
         self._shares = shares
         self._count: dict[tuple[str, str], int] = {}
         self._upkeep_at: dict[tuple[str, str], float] = {}
+        self._auditor = Auditor()
         self._swept_at: dict[tuple[str, str], float] = {}
         self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
         self._resting: dict[str, object] = {}  # what a pool at rest looked like when it was last looked at
@@ -168,6 +170,7 @@ class Ticks:
                     done.dead_letters,
                 )
             if not done.more:
+                await self._auditor.page(link)
                 return
         self._upkeep_at[link.key] = 0.0  # there is more to do: with the next reading
 
