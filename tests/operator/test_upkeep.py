@@ -55,3 +55,5 @@ def test_a_broken_invariant_is_told_by_a_metric_and_a_line_of_the_log(stage, sta
     until(lambda: operator.metric("poolkeeper_audit_violations", invariant=invariant, **told) == 1)
     lines = [line["message"] for line in operator.lines() if "audit.broken" in line.get("message", "")]
     assert [line for line in lines if invariant in line and str(verdict.task_id) in line]
+    stage.kubectl("delete", "taskqueue,database", "--all")
+    until(lambda: operator.metric("poolkeeper_audit_violations", invariant=invariant, **told) == 0)

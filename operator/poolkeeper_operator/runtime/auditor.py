@@ -51,10 +51,16 @@ class Auditor:
             shown = {name: found[name] for name in {*before, *found}}
             del self._walks[key], self._found[key]
         else:
-            shown = dict(
-                found | self._before.get(key, collections.Counter())
-            )  # the larger of both until the walk is over
+            shown = dict(found | self._before.get(key, collections.Counter()))  # the larger of both
         metrics.tell_audit(*key, walk.looked_tasks - tasks, shown)
+
+    def forget(self, namespace: str, database: str) -> None:
+        """The Database is gone; another one of its name is looked at from the beginning."""
+        key = (namespace, database)
+        shown = {*self._before.pop(key, ()), *self._found.pop(key, ())}
+        self._walks.pop(key, None)
+        self._problems.pop(key, None)
+        metrics.forget_audit(namespace, database, shown)
 
     def _say(self, say: Callable[[str], object], key: tuple[str, str], problem: str) -> None:
         if self._problems.get(key) != problem:

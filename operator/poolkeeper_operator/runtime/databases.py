@@ -193,6 +193,7 @@ class Databases:
         self._context.judged.discard((namespace, name))
         self._told.pop((namespace, name), None)
         self._context.serving.pop((namespace, name), None)
+        self._ticks.forget(namespace, name)
         link = self._context.links.pop((namespace, name), None)
         if link is None:
             return

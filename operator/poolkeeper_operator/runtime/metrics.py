@@ -3,7 +3,8 @@
 Names are part of the API. Labels are namespaces and names only; an object that is gone takes its series along.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Gauge
 
@@ -90,6 +91,13 @@ def tell_audit(namespace: str, database: str, looked: int, found: Mapping[str, i
     AUDITED.labels(namespace, database).inc(looked)
     for invariant, violations in found.items():
         BROKEN.labels(namespace, database, invariant).set(violations)
+
+
+def forget_audit(namespace: str, database: str, invariants: Iterable[str]) -> None:
+    """The Database is gone."""
+    for labels in [(namespace, database, invariant) for invariant in invariants]:
+        with contextlib.suppress(KeyError):
+            BROKEN.remove(*labels)
 
 
 def tell_queue(stats: QueueStats, unable: int) -> None:

@@ -57,6 +57,10 @@ class Ticks:
         self._enqueue(link)
         await self._housekeeping(link)
 
+    def forget(self, namespace: str, database: str) -> None:
+        """The Database is gone: what was found in it is shown no more."""
+        self._auditor.forget(namespace, database)
+
     def _pools(self, ticked: Link) -> tuple[dict[str, tuple[WorkerPoolSpec, Link | None]], dict[str, int]]:
         """The pools of this link, and all that share quotas, with their links; and what waits for each."""
         pools: dict[str, tuple[WorkerPoolSpec, Link | None]] = {}

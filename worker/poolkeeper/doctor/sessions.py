@@ -14,7 +14,7 @@ XIDS_WARN, XIDS_FAIL = 10_000_000, 200_000_000
 IDLE_WARNS, IDLE_FAILS = 5.0, 60.0
 DEAD_ROWS = 100_000
 BIG, BYTES_PER_ROW = 256 * 2**20, 20_000
-CHURNING = {"ready", "later", "suspect", "lease", "session", "opening", "checkpoint", "dead"}
+CHURNING = {"ready", "later", "suspect", "ordered", "lease", "session", "opening", "gate_due", "checkpoint", "dead"}
 
 _WAYS = {
     "session": "end it: SELECT pg_terminate_backend({name}); bound such by idle_in_transaction_session_timeout",
