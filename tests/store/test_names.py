@@ -159,6 +159,22 @@ def test_the_client_names_what_was_refused_and_the_remedy(scene: Scene) -> None:
             client.submit("q", **given)
 
 
+@pytest.mark.parametrize(
+    "task_id",
+    ["", "x", "a\x00b", "\ud800", "9" * 10_000, 5, -1.5, None, b"x", [], {}, float("nan")],
+    ids=lambda t: ascii(t)[:12],
+)
+def test_an_id_that_is_none_is_refused_before_it_is_sent(scene: Scene, task_id: Any) -> None:
+    """C52, Q51: by our code, and the caller's transaction stays usable."""
+    client = Client(scene.connect("person", autocommit=False))
+    for attempt in (lambda: client.get(task_id), lambda: client.cancel(task_id, who="a", why="b")):
+        with pytest.raises(Refused, match="is no UUID") as refused:
+            attempt()
+        assert refused.value.code is Code.OPTION_INVALID
+    real = scene.submit()
+    assert client.get(str(real)).id == real  # type: ignore[arg-type]  # as it stands in a log
+
+
 def test_a_queue_is_named_as_kubernetes_names_things(bare_scene: Scene) -> None:
     """Contract 10, 11: by SQL too, for its namespace too; the refusal is a row."""
     policy = read_policy({}, what="q").to_store()

@@ -73,11 +73,11 @@ class Client:
 
     def get(self, task_id: UUID) -> TaskView:
         """Return a task as it is now; raises NotFound."""
-        return _found(task_id, self._run(calls.task(task_id)))
+        return _found(task_id, self._run(calls.task(_an_id(task_id))))
 
     def cancel(self, task_id: UUID, *, who: str, why: str) -> Changed:
         """Cancel a task: at once while it waits, by telling its handler while it runs; raises NotFound, Conflict."""
-        return _changed(task_id, self._run(calls.cancel(task_id, who=who, why=why)))
+        return _changed(task_id, self._run(calls.cancel(_an_id(task_id), who=who, why=why)))
 
     def close(self) -> None:
         """Close the connection that is the client's own."""
@@ -122,11 +122,11 @@ class AsyncClient:
 
     async def get(self, task_id: UUID) -> TaskView:
         """Return a task as it is now; raises NotFound."""
-        return _found(task_id, await self._run(calls.task(task_id)))
+        return _found(task_id, await self._run(calls.task(_an_id(task_id))))
 
     async def cancel(self, task_id: UUID, *, who: str, why: str) -> Changed:
         """Cancel a task: at once while it waits, by telling its handler while it runs; raises NotFound, Conflict."""
-        return _changed(task_id, await self._run(calls.cancel(task_id, who=who, why=why)))
+        return _changed(task_id, await self._run(calls.cancel(_an_id(task_id), who=who, why=why)))
 
     async def close(self) -> None:
         """Close the connection that is the client's own."""
@@ -274,6 +274,17 @@ def _accepted(queue: str, wishes: Mapping[str, Any], verdict: Verdict) -> Verdic
         f'queue "{queue if "/" in queue else f"default/{queue}"}" refused {about}: {verdict.code}{bound}{remedy}',
         retry_after=verdict.retry_after,
     )
+
+
+def _an_id(task_id: object) -> UUID:
+    if isinstance(task_id, UUID):
+        return task_id
+    try:
+        return UUID(task_id if isinstance(task_id, str) else "")
+    except ValueError:
+        raise Refused(
+            Code.OPTION_INVALID, f"task_id {ascii(task_id)[:80]} is no UUID; give what submit returned"
+        ) from None
 
 
 def _found(task_id: UUID, view: TaskView | None) -> TaskView:
