@@ -60,7 +60,7 @@ def test_each_code_has_a_row_or_is_no_answer_to_bad_input() -> None:
     told = {row.told for rows in TABLE.values() for row in rows}
     elsewhere = {  # answers to a state of things, each with tests of its own
         "queue_paused", "queue_limit", "tenant_queue_limit", "tenant_suspended", "key_conflict", "key_in_flight", "queue_owned", "already_ended", "not_dead", "stale_version",
-        "stale_token", "lease_expired", "canceled", "unknown_task",
+        "stale_token", "lease_expired", "canceled", "unknown_task", "max_run_time", "max_tenure", "progress_timeout", "held",
     }  # fmt: skip
     assert {str(code) for code in Code} - told == elsewhere
 

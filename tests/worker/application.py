@@ -2,38 +2,20 @@
 
 import asyncio
 import ctypes
-import json
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import psycopg
+import committing  # type: ignore[import-not-found]  # beside this file
+from notes import note, released  # type: ignore[import-not-found]  # beside this file
 
 from poolkeeper import Context, Dead, LeaseLost, Poolkeeper, Reject, RetryAfter, Snooze
 
 app = Poolkeeper()
-NOTES = Path(os.environ["TEST_NOTES"])
-
-
-def note(ctx: Context, what: str, **more: Any) -> None:
-    line = {
-        "what": what,
-        "task": str(ctx.task_id),
-        "delivery": ctx.delivery,
-        "pid": os.getpid(),
-        "at": time.time(),
-        **more,
-    }
-    with NOTES.open("a") as file:  # one short write: lines of several processes do not mix
-        file.write(json.dumps(line) + "\n")
-
-
-def released(name: str) -> bool:
-    return NOTES.with_name(name).exists()
+committing.add_to(app)
 
 
 @app.task("t.noop")
@@ -318,97 +300,3 @@ async def hangs_then_waits(name: str, ctx: Context) -> str:
         await asyncio.sleep(0.5)
     note(ctx, "out")
     return name
-
-
-def dsn() -> str:
-    return os.environ["POOLKEEPER_DSN"]
-
-
-def write(conn: psycopg.Connection[Any], ctx: Context) -> None:
-    conn.execute("INSERT INTO business (task, delivery) VALUES (%s, %s)", [ctx.task_id, ctx.delivery])
-
-
-@app.task("t.commits")
-async def commits(how: str, ctx: Context) -> str:
-    """Writes a business row and ends its task in one transaction; what it does then is said by its payload."""
-    async with await psycopg.AsyncConnection.connect(dsn()) as conn:
-        try:
-            async with conn.transaction():
-                await conn.execute("INSERT INTO business (task, delivery) VALUES (%s, %s)", [ctx.task_id, ctx.delivery])
-                answer = await ctx.succeed_in(conn, {"in": "transaction"})
-                note(ctx, "called", answer=answer)
-                while how in {"wait", "die_before"} and not released("before"):
-                    await asyncio.sleep(0.02)
-                if how in {"rollback", "rollback_and_raise"}:
-                    raise psycopg.Rollback
-        except LeaseLost as lost:
-            note(ctx, "lost", code=str(lost.code))
-            raise
-        note(ctx, "committed")
-        while how in {"go_on", "die_after"} and not released("after"):
-            await asyncio.sleep(0.02)
-    if how in {"raise", "rollback_and_raise"}:
-        raise RuntimeError("after all")
-    note(ctx, "out")
-    return "returned"
-
-
-@app.task("t.commits_thread")
-def commits_thread(how: str, ctx: Context) -> str:
-    """The same in a thread; `open`: it returns, and leaves its transaction to another thread."""
-    if ctx.delivery > 1:
-        return "again"
-    conn = psycopg.connect(dsn())
-    write(conn, ctx)
-    note(ctx, "called", answer=ctx.succeed_in_sync(conn, "thread"))
-    if how == "open":
-        threading.Thread(target=leave_open, args=(conn, ctx)).start()
-        return "returned"
-    conn.commit()
-    conn.close()
-    note(ctx, "committed")
-    while how == "die" and not released("after"):
-        time.sleep(0.02)
-    return "returned"
-
-
-def leave_open(conn: psycopg.Connection[Any], ctx: Context) -> None:
-    while not released("commit") and not released("rollback"):
-        time.sleep(0.02)
-    if released("commit"):
-        conn.commit()
-    conn.close()
-    note(ctx, "closed")
-
-
-app.task("t.commits_process", isolation="process")(commits_thread)
-
-
-@app.task("t.repeats")
-def repeats(payload: Any, ctx: Context) -> list[bool]:
-    """Does its transaction over again, as after a commit whose answer was lost."""
-    answers = []
-    for _ in range(2):
-        with psycopg.connect(dsn()) as conn:
-            write(conn, ctx)
-            answers.append(ctx.succeed_in_sync(conn, payload))
-            answers.append(ctx.succeed_in_sync(conn, payload))  # twice in one transaction is once
-            if not answers[-1]:
-                conn.rollback()
-    note(ctx, "answers", answers=answers)
-    return answers
-
-
-@app.task("t.late_commit")
-def late_commit(name: str, ctx: Context) -> None:
-    """Waits for a file without asking its context anything, then writes and ends in one transaction."""
-    note(ctx, "in")
-    while not released(name):
-        time.sleep(0.02)
-    with psycopg.connect(dsn()) as conn:
-        write(conn, ctx)
-        try:
-            ctx.succeed_in_sync(conn)
-        except LeaseLost as lost:
-            note(ctx, "refused", code=str(lost.code))
-            raise

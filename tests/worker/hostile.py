@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from application import note, released  # type: ignore[import-not-found]  # beside this file
+from notes import note, released  # type: ignore[import-not-found]  # beside this file
 
 from poolkeeper import Context, Poolkeeper, Reject
 
