@@ -55,6 +55,9 @@ def main() -> int:
     options.add_argument("--list", action="store_true", help="print the guards and end")
     options.add_argument("--together", type=int, default=2, help="so many at once")
     options.add_argument("--seconds", type=float, default=float("inf"), help="begin with none after so many")
+    options.add_argument(
+        "--patience", type=float, default=float("inf"), help="so many seconds of tests for a guard, the likeliest first"
+    )
     asked = options.parse_args()
     texts = sources()
     every = [guard for name, text in texts.items() for guard in guards(name, text)]
@@ -81,7 +84,9 @@ def main() -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         os.environ["POOLKEEPER_TEST_DSN"] = server.dsn()
-        loop = Loop(texts, picked, Path(folder), tell, together=asked.together, seconds=asked.seconds)
+        loop = Loop(
+            texts, picked, Path(folder), tell, together=asked.together, seconds=asked.seconds, patience=asked.patience
+        )
         options_ = [
             "-p",
             "no:terminal",

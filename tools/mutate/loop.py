@@ -4,11 +4,15 @@ Guarantees: a child starts with every module imported and every test collected, 
 shared server; it ends at the first red test. What a test reaches is asked of the server (`track_functions`), not guessed.
 """
 
+import inspect
 import json
+import math
 import os
+import re
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,9 +28,11 @@ from mutate.guards import Guard
 from poolkeeper.errors import PoolkeeperError
 
 KILLED, SURVIVED, REFUSED, HUNG = "killed", "survived", "refused by Postgres", "killed (hung)"
+WORD = re.compile(r"[a-z]{3,}")
 OWN = frozenset({"database", "make_database", "empty_database"})
 """Fixtures whose databases are gone when the test is over: what it reached is not known, and it comes last."""
 ANY = "*"
+LAST, SLOW = 1000.0, 2.0
 _CODES = {0: SURVIVED, 1: KILLED, 2: REFUSED}
 LEFT_OUT = 5  # tests that may be red with every guard in place, on a machine that is busy otherwise
 LIMIT = 240.0  # seconds for one guard; who is not through by then hangs
@@ -55,6 +61,7 @@ class Loop:
         *,
         together: int = 2,
         seconds: float = float("inf"),
+        patience: float = float("inf"),
     ) -> None:
         self._sources = sources
         self._chosen = chosen
@@ -62,6 +69,7 @@ class Loop:
         self._tell = tell
         self._together = together
         self._seconds = seconds
+        self._patience = patience
         self._killers: dict[str, list[str]] = {}
         self.verdicts: list[Verdict] = []
         self.left_out: list[str] = []
@@ -73,6 +81,7 @@ class Loop:
             raise session.Interrupted("the tests cannot be collected")
         reach = self._reach(session)
         waiting, running = list(reversed(self._chosen)), dict[int, tuple[Guard, int, float]]()
+        self._likeness = Likeness({item.nodeid: _source(item) for item in session.items})
         end = time.monotonic() + self._seconds
         while waiting or running:
             if time.monotonic() > end:
@@ -107,16 +116,27 @@ class Loop:
     def _order(
         self, items: Sequence[pytest.Item], guard: Guard, reach: dict[str, dict[str, float]]
     ) -> list[pytest.Item]:
-        """The tests that could see it: those that saw another one of the same function first, then the quick ones."""
+        """The tests that could see it, as many as patience allows: those that saw another one of the same function first, then
+        those that speak most of what it speaks of.
+        """
         tests = self._reaching(guard, reach)
         killers = self._killers.get(guard.inside, [])
         rank = {test: place for place, test in enumerate(reversed(killers))}
-        chosen = [item for item in items if item.nodeid in tests]
-        return sorted(chosen, key=lambda item: (rank.get(item.nodeid, len(rank)), tests[item.nodeid]))
+        near = self._likeness.to(guard.text, bodies(self._sources).get(guard.inside, ""))
+        chosen = sorted(
+            (item for item in items if item.nodeid in tests),
+            key=lambda item: (rank.get(item.nodeid, len(rank)), tests[item.nodeid] >= LAST, -near(item.nodeid)),
+        )
+        spent = 0.0
+        for place, item in enumerate(chosen):
+            spent += min(tests[item.nodeid], SLOW)
+            if spent > self._patience:
+                return chosen[: place + 1]
+        return chosen
 
     def _reaching(self, guard: Guard, reach: dict[str, dict[str, float]]) -> dict[str, float]:
         """Of a function that the server inlines, and of a table: the tests that reach whatever mentions it."""
-        last = dict.fromkeys(reach.get(ANY, {}), 1000.0)
+        last = dict.fromkeys(reach.get(ANY, {}), LAST)
         if guard.inside in reach:
             return {**last, **reach[guard.inside]}
         found: dict[str, float] = last
@@ -194,6 +214,33 @@ class Loop:
     def _told(self, pid: int) -> str:
         told = self._folder / f"{pid}.txt"
         return told.read_text() if told.exists() else ""
+
+
+class Likeness:
+    """How much a test's text speaks of what a function's speaks of: the words that both have, rare ones counting more."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        self._words = {test: set(WORD.findall(text.lower())) for test, text in texts.items()}
+        counts = Counter(word for words in self._words.values() for word in words)
+        self._weight = {word: math.log(len(texts) / count) for word, count in counts.items()}
+
+    def to(self, text: str, around: str) -> Callable[[str], float]:
+        """A test's likeness to a guard: to its own text first, to the function around it second."""
+        own, more = set(WORD.findall(text.lower())), set(WORD.findall(around.lower()))
+
+        def likeness(test: str) -> float:
+            words = self._words[test]
+            return sum(self._weight[word] * (3 if word in own else 1) for word in (own | more) & words)
+
+        return likeness
+
+
+def _source(item: pytest.Item) -> str:
+    """A test's own text and name."""
+    try:
+        return f"{item.nodeid} {inspect.getsource(getattr(item, 'obj', None))}"  # type: ignore[arg-type]
+    except (OSError, TypeError):
+        return item.nodeid
 
 
 class NoMutant(Exception):
