@@ -45,6 +45,22 @@ def test_each_tenant_has_its_own_slots_and_gets_them_back_with_the_settle(scene:
     assert [c.tenant for c in worker.turn(settled(first), want=10).claimed] == ["a"]
 
 
+@pytest.mark.parametrize("of", ["priority", "type"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_lane_with_tasks_of_several_kinds_has_its_slots_once(scene: Scene, of: str, more: int) -> None:
+    """Q10, Q12: whether it is the only lane or not; and no turn gets more than it asked for."""
+    scene.queue(per_tenant_max=2)
+    types = [f"a.b{n}" for n in range(5)]
+    for n in range(5):
+        for tenant in ("acme", "other")[: 1 + more]:
+            wish: dict[str, Any] = {"priority": n} if of == "priority" else {}
+            scene.submit_many(3, type=types[n if of == "type" else 0], tenant=tenant, **wish)
+    worker = scene.worker(types=types)
+    assert len(worker.claim(1)) == 1
+    assert len(worker.claim(10)) == 1 + 2 * more
+    assert worker.claim(10) == []
+
+
 def test_only_the_tenant_that_is_named_is_bound(scene: Scene) -> None:
     """Q12: without perTenant the others have no bound."""
     bounds(scene, None, one=1)

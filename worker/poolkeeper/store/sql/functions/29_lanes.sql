@@ -256,13 +256,13 @@ BEGIN
                     CROSS JOIN LATERAL poolkeeper.heads_of_lane((_queue).id, u.lane, _type_keys, _most) AS h);
     _lanes := ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE EXISTS (SELECT FROM unnest(_found) AS f WHERE f.lane = u.lane));
     _held := poolkeeper.take_lanes((_queue).id, _lanes, _room);
-    _alone := NOT _more AND cardinality(_lanes) = 1;
     -- counted in a statement after the locks
     _shares := (SELECT array_agg(ROW(f.lane, f.type_key, f.priority, least(_room, r.room), 1)::poolkeeper.share)
                 FROM unnest(_held) AS u (lane)
                 CROSS JOIN LATERAL (SELECT poolkeeper.lane_room((_queue).id, u.lane) AS room OFFSET 0) AS r
                 JOIN unnest(_found) AS f ON f.lane = u.lane
                 WHERE r.room > 0);
+    _alone := coalesce(NOT _more AND cardinality(_lanes) = 1 AND cardinality(_shares) = 1, false);  -- nothing to deal out
     _busy := cardinality(_held) < least(_room, cardinality(_lanes)) OR (_shares IS NULL AND cardinality(_held) > 0);
     IF _more AND _shares IS NULL THEN
         _after := _last;
