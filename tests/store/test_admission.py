@@ -77,6 +77,22 @@ def test_a_tenant_has_a_limit_of_its_own(scene: Scene, bound: int) -> None:
     assert scene.verdict(tenant="small").code is None
 
 
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("wish", [{"delay": 3600}, {"ordering_key": "k"}])
+def test_a_small_limit_holds_behind_many_tasks_of_others(scene: Scene, wish: dict[str, Any], *, counted: bool) -> None:
+    """Q7: passed by what is submitted between two counts, and not for ever, wherever its tasks are in the queue."""
+    scene.queue(max_waiting_per_tenant=10, tenants=[{"name": "acme", "max_waiting": 50_000}])
+    fill(scene, 2_100, tenant="acme", **(wish if "ordering_key" in wish else {"delay": 60}))
+    took = []
+    for _ in range(4):
+        took.append(accepted(fill(scene, 10, tenant="hog", **wish)))
+        scene.advance(2)
+        if counted:
+            scene.sweep()
+    assert sum(took) == 10
+    assert scene.verdict(tenant="small").code is None
+
+
 def test_in_bulk_as_many_are_accepted_as_fit(scene: Scene) -> None:
     """Q5, Q7: in the order of the call, each with its own verdict."""
     scene.queue(max_waiting=6, max_waiting_per_tenant=3)

@@ -5,7 +5,8 @@
 -- about every second; where a count takes long, twenty times as long apart. So a limit is passed by what is submitted in that
 -- time, and by what transactions hold that have not committed: about a second of submits. Limits up to 1000, and all of them
 -- while nobody counts (no worker, no operator), are counted by each submit itself, no further than the limit. A queue without
--- such limits pays nothing. Locks: the fold the row of backlog, SKIP LOCKED. Indexes: ready_claim, later_queue, suspect_claim,
+-- such limits pays nothing. Of a tenant's tasks that are not ready a submit looks among the first 2000 of the queue only, beyond
+-- which the last count is the least (among the first 200000 while nobody counts, as the fold does). Locks: the fold the row of backlog, SKIP LOCKED. Indexes: ready_claim, later_queue, suspect_claim,
 -- ordered_next, which hold all that is counted.
 
 -- Whether a queue bounds what waits.
@@ -43,22 +44,30 @@ BEGIN
     RETURN _n;
 END $$;
 
--- The same of one lane; what is not ready, as far as it is among the first _far of the queue.
-CREATE OR REPLACE FUNCTION poolkeeper.count_waiting_of(_queue_id integer, _lane bigint, _most bigint, _far bigint) RETURNS bigint
+-- The same of one lane; what is not ready, as far as it is among the first _far of the queue. Where there is more than that,
+-- what was last counted of the lane (_folded) is the least.
+DROP FUNCTION IF EXISTS poolkeeper.count_waiting_of(integer, bigint, bigint, bigint);
+CREATE OR REPLACE FUNCTION poolkeeper.count_waiting_of(_queue_id integer, _lane bigint, _most bigint, _far bigint, _folded bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
-    _n bigint;
+    _n   bigint;
+    _cut boolean;
 BEGIN
     SELECT count(*) INTO _n FROM (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.lane = _lane LIMIT _most) AS x;
     IF _n < _most THEN
-        SELECT _n + count(*) INTO _n FROM (
-            SELECT l.lane FROM (SELECT r.lane FROM poolkeeper.later AS r WHERE r.queue_id = _queue_id ORDER BY r.due_at LIMIT _far) AS l
+        SELECT _n + sum(x.n), bool_or(x.seen = _far) INTO _n, _cut FROM (
+            SELECT count(*) AS seen, count(*) FILTER (WHERE l.lane = _lane) AS n
+            FROM (SELECT r.lane FROM poolkeeper.later AS r WHERE r.queue_id = _queue_id ORDER BY r.due_at LIMIT _far) AS l
             UNION ALL
-            SELECT s.lane FROM (SELECT r.lane FROM poolkeeper.suspect AS r WHERE r.queue_id = _queue_id LIMIT _far) AS s
+            SELECT count(*), count(*) FILTER (WHERE s.lane = _lane)
+            FROM (SELECT r.lane FROM poolkeeper.suspect AS r WHERE r.queue_id = _queue_id LIMIT _far) AS s
             UNION ALL
-            SELECT o.lane FROM (SELECT r.lane FROM poolkeeper.ordered AS r WHERE r.queue_id = _queue_id LIMIT _far) AS o) AS x
-        WHERE x.lane = _lane;
+            SELECT count(*), count(*) FILTER (WHERE o.lane = _lane)
+            FROM (SELECT r.lane FROM poolkeeper.ordered AS r WHERE r.queue_id = _queue_id LIMIT _far) AS o) AS x;
+        IF _cut THEN
+            _n := greatest(_n, _folded);
+        END IF;
     END IF;
     RETURN least(_n, _most);
 END $$;
@@ -129,7 +138,7 @@ AS $$
         WHEN _bound IS NULL THEN 0
         WHEN NOT _fresh OR _bound <= 1000 OR (_folded IS NULL AND 2 * _wanted > _bound) THEN CASE
             WHEN _lane IS NULL THEN poolkeeper.count_waiting(_queue_id, _bound)
-            ELSE poolkeeper.count_waiting_of(_queue_id, _lane, _bound, 2000) END
+            ELSE poolkeeper.count_waiting_of(_queue_id, _lane, _bound, CASE WHEN _fresh THEN 2000 ELSE 200000 END, _folded) END
         ELSE coalesce(_folded, 0)
     END
 $$;
