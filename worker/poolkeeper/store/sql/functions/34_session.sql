@@ -31,7 +31,7 @@ BEGIN
     PERFORM poolkeeper.reached(_now);  -- who comes after a gap was not there before it (Q23)
     PERFORM poolkeeper.examine(_now);
     IF _info ? 'position' THEN  -- of a session that is not here any more
-        PERFORM poolkeeper.compare_position(_info -> 'position', NULL, _now);
+        PERFORM poolkeeper.compare_position(_info -> 'position', NULL, NULL, _now);
     END IF;
     INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues, known_tenants, known_except)
     VALUES (_pool, _info ->> 'build', _types, _keys, _paths, _tenants, _tenants_except)
@@ -101,7 +101,7 @@ BEGIN
     PERFORM poolkeeper.demand_stats(_stats);
     PERFORM poolkeeper.reached(_now);  -- before its own renewal hides the gap that it ends (Q23)
     IF _stats ? 'position' THEN
-        PERFORM poolkeeper.compare_position(_stats -> 'position', _s.renewals, _now);
+        PERFORM poolkeeper.compare_position(_stats -> 'position', _s.id, _s.renewals, _now);
     END IF;
     UPDATE poolkeeper.session AS s
     SET renewed_at = _now, renewals = s.renewals + 1, graces = 0, ended_at = NULL,
@@ -129,7 +129,7 @@ BEGIN
         WHERE l.task_id IS NULL OR l.cancel_by IS NOT NULL;
     RETURN QUERY
         SELECT 'note', NULL::uuid, NULL::text, jsonb_build_object(
-            'position', poolkeeper.position(_s.renewals + 1), 'held', (SELECT c.held_why FROM poolkeeper.contact AS c),
+            'position', poolkeeper.position(_s.id, _s.renewals + 1), 'held', (SELECT c.held_why FROM poolkeeper.contact AS c),
             'draining', _s.draining, 'grace', extract(epoch FROM _s.grace),
             'visibility_timeout', extract(epoch FROM (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids))));
 END $$;

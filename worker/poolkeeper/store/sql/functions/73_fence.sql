@@ -45,52 +45,65 @@ BEGIN
     UPDATE poolkeeper.contact AS c SET held_since = _now, held_why = _why WHERE c.held_since IS NULL;
 END $$;
 
--- What a process remembers of its last answer: {timeline, lsn, renewals, accepts}.
-CREATE OR REPLACE FUNCTION poolkeeper.position(_renewals bigint) RETURNS jsonb
+-- What a process remembers of its last answer: {timeline, lsn, renewals, accepts, session}, sealed with the installation's own
+-- key, which copies and restores of it have as well: nobody can hold an installation by inventing a position.
+DROP FUNCTION IF EXISTS poolkeeper.position(bigint);
+CREATE OR REPLACE FUNCTION poolkeeper.position(_session uuid, _renewals bigint) RETURNS jsonb
 LANGUAGE sql VOLATILE
 AS $$
-    SELECT jsonb_build_object('timeline', left(pg_walfile_name(x.lsn), 8), 'lsn', x.lsn, 'renewals', _renewals,
-                              'accepts', (SELECT c.accepts FROM poolkeeper.contact AS c))
-    FROM (SELECT pg_current_wal_flush_lsn() AS lsn) AS x
+    SELECT y.told || jsonb_build_object('seal', encode(poolkeeper.payload_digest(y.told), 'hex'))
+    FROM (SELECT jsonb_build_object('timeline', left(pg_walfile_name(x.lsn), 8), 'lsn', x.lsn, 'renewals', _renewals, 'session', _session,
+                                    'accepts', (SELECT c.accepts FROM poolkeeper.contact AS c)) AS told
+          FROM (SELECT pg_current_wal_flush_lsn() AS lsn) AS x) AS y
 $$;
 
 -- Whether a position that was acknowledged is in this database: not if it is beyond the end of its timeline, beyond where the
 -- next one was seen first, on a timeline that has not begun, or counts more renewals of the session than there are here
 -- (_renewals; NULL: the session is not here at all, which says nothing after a retention). Positions of before the last
--- acceptance are of what was given up.
-CREATE OR REPLACE FUNCTION poolkeeper.compare_position(_position jsonb, _renewals bigint, _now timestamptz) RETURNS void
+-- acceptance are of what was given up. One that this installation did not seal says nothing.
+DROP FUNCTION IF EXISTS poolkeeper.compare_position(jsonb, bigint, timestamptz);
+CREATE OR REPLACE FUNCTION poolkeeper.compare_position(_position jsonb, _session uuid, _renewals bigint, _now timestamptz) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _was poolkeeper.contact;
     _on  text := _position ->> 'timeline';
-    _lsn pg_lsn := (_position ->> 'lsn')::pg_lsn;
+    _lsn pg_lsn;
 BEGIN
     PERFORM poolkeeper.examine(_now);
+    IF jsonb_typeof(_position) <> 'object'
+        OR (_position ->> 'seal') IS DISTINCT FROM encode(poolkeeper.payload_digest(_position - 'seal'), 'hex') THEN
+        RETURN;
+    END IF;
+    _lsn := (_position ->> 'lsn')::pg_lsn;
     SELECT c.* INTO _was FROM poolkeeper.contact AS c;
     IF _was.held_since IS NOT NULL OR _was.accepts <> (_position ->> 'accepts')::integer THEN
         RETURN;
     END IF;
     IF _on > _was.timeline OR (_on = _was.timeline AND _lsn > pg_current_wal_insert_lsn()) THEN
         PERFORM poolkeeper.hold('older_copy', _now);
-    ELSIF _on < _was.timeline AND (_lsn > _was.timeline_lsn OR _renewals < (_position ->> 'renewals')::bigint) THEN
+    ELSIF _on < _was.timeline AND (_lsn > _was.timeline_lsn OR (_renewals < (_position ->> 'renewals')::bigint AND _session = (_position ->> 'session')::uuid)) THEN
         PERFORM poolkeeper.hold('lost_commits', _now);
     END IF;
 END $$;
 
 -- A person lets a held installation go on as what it is now. Leases that it holds get one further visibility timeout; then
--- what their workers did not keep is delivered again. False: it was not held.
+-- what their workers did not keep is delivered again. False: it was not held. Not by who is limited to queues or tenants: it
+-- lets those of all others go on as well.
 CREATE OR REPLACE FUNCTION poolkeeper.accept_installation(_who text, _why text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 DECLARE
+    _caller poolkeeper.access := poolkeeper.caller();
     _now  timestamptz := poolkeeper.clock();
     _was  poolkeeper.contact;
     _here record;
 BEGIN
-    PERFORM poolkeeper.caller();
+    IF _caller.queues IS NOT NULL OR _caller.tenants IS NOT NULL OR _caller.tenants_except IS NOT NULL THEN
+        RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login is limited to queues or tenants; ask one that is not';
+    END IF;
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.examine(_now);
     SELECT c.* INTO _was FROM poolkeeper.contact AS c FOR NO KEY UPDATE;
