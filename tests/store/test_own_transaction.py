@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from poolkeeper.codes import ALREADY_DONE, IN_TRANSACTION, Code
-from poolkeeper.errors import Forbidden, LeaseLost, NotFound, Refused
+from poolkeeper.errors import Forbidden, LeaseLost, NotFound, Refused, Unavailable
 from poolkeeper.store import Claimed, Settle, calls, run
-from store.scene import Scene, Worker
+from store.scene import Scene, Worker, seconds
 
 
 @pytest.fixture
@@ -127,6 +127,41 @@ def test_a_turn_waits_for_no_transaction_of_a_handler(
     assert worker.renew(first.task_id).lost == []
     assert settled(worker, first) == [ALREADY_DONE if commit else None]
     assert scene.state(first.task_id) == "succeeded"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_neither_a_checkpoint_nor_an_extension_waits_for_it(
+    scene: Scene, own: psycopg.Connection[Any], *, commit: bool
+) -> None:
+    """Q18, Q30: that transaction may itself be waiting for the checkpoint, and a worker's turns wait behind it."""
+    scene.submit()
+    delivery = scene.worker(conn=scene.connect("worker")).take()
+    beside = scene.connect("worker")
+    beside.execute("SET statement_timeout = '30s'")
+    run(own, calls.succeed(delivery.task_id, delivery.token))
+    for _ in range(2):
+        assert run(beside, calls.checkpoint(delivery.task_id, delivery.token, 1, sequence=1)).code == IN_TRANSACTION
+        assert run(beside, calls.extend(delivery.task_id, delivery.token, seconds(60))).code == IN_TRANSACTION
+    (own.commit if commit else own.rollback)()
+    saved = run(beside, calls.checkpoint(delivery.task_id, delivery.token, 1, sequence=1))
+    assert saved.code is (Code.STALE_TOKEN if commit else None)
+
+
+def test_a_cancel_waits_for_it_within_a_bound(scene: Scene, own: psycopg.Connection[Any]) -> None:
+    """Q18, Q39: a person is told to try again, however long the transaction stays open; then the answer is a real one."""
+    scene.submit()
+    delivery = scene.worker().take()
+    cancel = calls.cancel(delivery.task_id, who="ann", why="x")
+    run(own, calls.succeed(delivery.task_id, delivery.token))
+    with (
+        scene.without("poolkeeper.cancel(uuid, text, text, integer)", "'5s'", "'100ms'"),
+        pytest.raises(Unavailable) as caught,
+    ):
+        scene.ask("person", cancel)
+    assert caught.value.code is Code.DATABASE_BUSY
+    own.rollback()
+    assert scene.ask("person", cancel).state == "running"
+    assert scene.value("SELECT count(*) FROM poolkeeper.event WHERE kind = 'cancel_requested'") == 1
 
 
 def test_a_renewal_tells_loss_from_success(scene: Scene, own: psycopg.Connection[Any]) -> None:

@@ -44,6 +44,18 @@ async def commits(how: str, ctx: Context) -> str:
     return "returned"
 
 
+async def saves_inside(payload: Any, ctx: Context) -> str:
+    """Saves a checkpoint in the transaction in which it has ended its task, which is the wrong way round."""
+    async with await psycopg.AsyncConnection.connect(dsn()) as conn, conn.transaction():
+        await ctx.succeed_in(conn)
+        note(ctx, "called")
+        try:
+            await ctx.save_checkpoint(payload)
+        except RuntimeError as error:
+            note(ctx, "told", error=str(error))
+    return "returned"
+
+
 def commits_thread(how: str, ctx: Context) -> str:
     """The same in a thread; `open`: it returns, and leaves its transaction to another thread."""
     if ctx.delivery > 1:
@@ -102,6 +114,7 @@ def late_commit(name: str, ctx: Context) -> None:
 def add_to(app: Poolkeeper) -> None:
     """Make them handlers of the tests' application."""
     app.task("t.commits")(commits)
+    app.task("t.saves_inside")(saves_inside)
     app.task("t.commits_thread")(commits_thread)
     app.task("t.repeats")(repeats)
     app.task("t.late_commit")(late_commit)

@@ -53,6 +53,15 @@ async def test_the_async_face_is_the_same(stage: Stage) -> None:
         assert [verdict.code for verdict in verdicts] == [None] * 3
 
 
+def test_a_connection_whose_cursors_know_no_binary_form_will_do(stage: Stage) -> None:
+    """Q4: Django's connections are such: they put the parameters into the text by themselves."""
+    with psycopg.connect(stage.dsn, cursor_factory=psycopg.ClientCursor) as conn:
+        task = Client(conn).submit("q", "t.count", 1, delay=timedelta(hours=1)).task_id
+        conn.commit()
+        assert task is not None
+        assert Client(conn).get(task).state == "scheduled"
+
+
 class Sqlalchemy:
     """The part of SQLAlchemy's Connection that matters: it begins transactions by itself, and commits only those."""
 

@@ -132,6 +132,19 @@ def test_a_transaction_left_open_holds_up_nobody(stage: Stage, end: str) -> None
     assert worker.log.count("the transaction in which it called succeed_in is still open") == 1
 
 
+def test_a_checkpoint_inside_it_is_refused_and_holds_up_nobody(stage: Stage) -> None:
+    """Q18, Q30: it would wait for the end of the transaction, and that for it; the worker's turns would wait behind it."""
+    worker = stage.worker().ready()
+    task = stage.submit("t.saves_inside", 1)
+    stage.note("called", task)
+    for each in stage.submit_many("t.count", list(range(50))):
+        stage.ends(each)
+    assert "save checkpoints before succeed_in" in stage.note("told", task)["error"]
+    stage.ends(task)
+    assert stage.deliveries(task) == ["succeeded"]
+    assert "the database cannot serve" not in worker.log
+
+
 def test_a_repeated_transaction_hears_that_it_was_done(stage: Stage) -> None:
     """Q19: so the rows of a commit whose answer was lost are not written twice."""
     stage.worker().ready()

@@ -3,6 +3,7 @@
 ``run`` and ``arun`` execute it on a sync or an async connection: one core, two faces, neither a copy of the other.
 On a connection in a transaction of the caller's, the call is part of that transaction. Answers come in binary form: as
 text, moments and durations would be written as the session's DateStyle and IntervalStyle say, which may be anybody's.
+The cursor is psycopg's own, not what the connection makes: that of Django's connections knows no binary form.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 import psycopg
 from psycopg.rows import namedtuple_row
 
-from poolkeeper.codes import Code
+from poolkeeper.codes import IN_TRANSACTION, Code
 from poolkeeper.errors import error
 from poolkeeper.jsonsafe import text_fault
 from poolkeeper.store.connection import translated
@@ -42,8 +43,8 @@ def run(conn: psycopg.Connection[Any], call: Call[T]) -> T:
     """Execute on a sync connection; raises the errors of ``poolkeeper.errors``."""
     _check_texts(call)
     with translated():
-        cursor = conn.cursor(binary=True, row_factory=namedtuple_row)
-        cursor.execute(call.sql, call.params)
+        cursor = psycopg.Cursor(conn, row_factory=namedtuple_row)
+        cursor.execute(call.sql, call.params, binary=True)
         rows = cursor.fetchall() if cursor.description else []
     return call.read(rows)
 
@@ -52,8 +53,8 @@ async def arun(conn: psycopg.AsyncConnection[Any], call: Call[T]) -> T:
     """Execute on an async connection; raises the errors of ``poolkeeper.errors``."""
     _check_texts(call)
     with translated():
-        cursor = conn.cursor(binary=True, row_factory=namedtuple_row)
-        await cursor.execute(call.sql, call.params)
+        cursor = psycopg.AsyncCursor(conn, row_factory=namedtuple_row)
+        await cursor.execute(call.sql, call.params, binary=True)
         rows = await cursor.fetchall() if cursor.description else []
     return call.read(rows)
 
@@ -110,7 +111,7 @@ def _names(kind: Callable[..., Any]) -> list[str]:
 
 
 def _build(kind: Callable[..., T], row: dict[str, Any]) -> T:
-    if row.get("code") is not None:
+    if row.get("code") not in {None, IN_TRANSACTION}:
         row["code"] = Code(row["code"])
     names = _names(kind)
     return kind(**{k: v for k, v in row.items() if k in names})

@@ -127,9 +127,12 @@ class RenewAnswer:
 
 @dataclass(frozen=True)
 class CheckpointVerdict:
-    """``code`` None: saved. ``limit`` and ``current`` in bytes where it was too large; ``per_second`` by the policy."""
+    """``code`` None: saved; ``in_transaction``: the handler's own transaction holds the lease, ask again (Q18).
 
-    code: Code | None
+    ``limit`` and ``current`` in bytes where it was too large; ``per_second`` by the policy.
+    """
+
+    code: str | None
     limit: int | None
     current: int | None
     per_second: float | None

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from poolkeeper import jsonsafe
-from poolkeeper.codes import Code
+from poolkeeper.codes import IN_TRANSACTION, Code
 from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import CLASSES, LeaseLost, PoolkeeperError, Refused
 from poolkeeper.store import Call, calls
@@ -28,6 +28,9 @@ _log = logging.getLogger("poolkeeper.worker")
 
 PER_SECOND = 10.0
 """Checkpoints of one delivery per second, and as many in a burst, until the store has told the queue's own rate."""
+
+IN_VAIN = 5
+"""Times that a checkpoint is tried while the handler's own transaction holds the lease, which may wait for it itself."""
 
 _LOST = {code for code, kind in CLASSES.items() if kind is LeaseLost} | {Code.UNKNOWN_TASK}
 
@@ -153,7 +156,7 @@ class Desk:
                 ctx.task_id,
                 error,
             )
-        except PoolkeeperError as error:
+        except (PoolkeeperError, RuntimeError) as error:
             _log.info("task %s: a checkpoint kept back by the rate was not written: %s", ctx.task_id, error)
 
     def _allowed_in(self, rate: float, now: float) -> float:
@@ -184,7 +187,7 @@ class Writer:
         self._rng = random.Random()  # noqa: S311  (jitter)
 
     async def write(self, desk: Desk, ctx: Context, value: Any) -> None:
-        """Write one checkpoint; waits while the database is away. Raises Refused and LeaseLost."""
+        """Write one checkpoint; waits while the database is away. Raises Refused, LeaseLost, and RuntimeError (IN_VAIN)."""
         desk.sequence += 1
         call = calls.checkpoint(ctx.task_id, desk.token, value, sequence=desk.sequence, version=ctx.version)
         failures = 0
@@ -198,6 +201,14 @@ class Writer:
                 raise Refused(Code.PAYLOAD_INVALID, f"task {ctx.task_id}: checkpoint refused: {error}") from error
             except (PoolkeeperError, psycopg.Error, OSError):  # a login refused for a while, a Secret being rotated
                 failures += 1
+                verdict = None
+            if verdict is not None and verdict.code == IN_TRANSACTION:
+                failures += 1
+                if failures == IN_VAIN:
+                    raise RuntimeError(
+                        f"task {ctx.task_id}: the transaction in which it called succeed_in is still open; "
+                        "save checkpoints before succeed_in, or after a rollback"
+                    )
                 verdict = None
             if verdict is not None:
                 if verdict.per_second is not None:

@@ -2,17 +2,30 @@
 -- lease in time (Q18, Q19). Locks: the lease row by primary key.
 
 -- The lease of a token, locked, or the code of the refusal. In time: until the session's renewal plus the queue's
--- visibility timeout, or until what extend said.
+-- visibility timeout, or until what extend said. Waits for others a moment only: the handler's own transaction, which may be
+-- about to succeed, holds the lease for as long as it likes, and may itself be waiting for this answer: in_transaction.
 CREATE OR REPLACE FUNCTION poolkeeper.lease_of(_task_id uuid, _token text, OUT code text, OUT lease poolkeeper.lease)
 LANGUAGE plpgsql
 AS $$
 DECLARE
     _until timestamptz;
     _now   timestamptz;
+    _wait  text := current_setting('lock_timeout');
 BEGIN
     SELECT l.* INTO lease FROM poolkeeper.lease AS l
-    WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token) FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
+    WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token) FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token)) THEN
+        BEGIN
+            PERFORM set_config('lock_timeout', '200ms', true);
+            SELECT l.* INTO lease FROM poolkeeper.lease AS l
+            WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token) FOR NO KEY UPDATE;
+            PERFORM set_config('lock_timeout', _wait, true);
+        EXCEPTION WHEN lock_not_available THEN
+            code := 'in_transaction';
+            RETURN;
+        END;
+    END IF;
+    IF lease.task_id IS NULL THEN
         code := poolkeeper.why_not(_task_id, poolkeeper.token_hash(_token));
         code := CASE code WHEN 'already_done' THEN 'stale_token' ELSE code END;
         RETURN;

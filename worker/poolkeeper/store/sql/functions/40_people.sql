@@ -43,6 +43,7 @@ BEGIN
 END $$;
 
 -- Arrows: scheduled | ready | waiting -> canceled at once; leased | running: stored, then told at the next renewal (Q39).
+-- Waits at most 5 s for whoever holds the task, such as a handler's own transaction that is about to end it: then lock_not_available.
 CREATE OR REPLACE FUNCTION poolkeeper.cancel(_task_id uuid, _who text, _why text, _seen_version integer DEFAULT NULL)
 RETURNS TABLE (code text, state text, state_version integer)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -58,6 +59,7 @@ DECLARE
     _gate    bigint;
     _lease   poolkeeper.lease;
     _is      record;
+    _wait    text := current_setting('lock_timeout');
 BEGIN
     _who := left(_who, 200);
     _why := left(_why, 2000);
@@ -66,6 +68,7 @@ BEGIN
         RETURN;
     END IF;
     PERFORM poolkeeper.demand_durable();
+    PERFORM set_config('lock_timeout', '5s', true);  -- what a handler's own transaction ends is its for as long as that is open
     FOR _i IN 1 .. 10 LOOP  -- the task may move from table to table between our looks
         _now := poolkeeper.clock();
         _version := NULL;
@@ -89,6 +92,7 @@ BEGIN
             VALUES (_task_id, _task.queue_id, _now, 'canceled', _who, _why, _version + 1);
             DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
             PERFORM poolkeeper.free_key(_task.queue_id, _gate);
+            PERFORM set_config('lock_timeout', _wait, true);
             RETURN QUERY SELECT NULL::text, 'canceled', _version + 1;
             RETURN;
         END IF;
@@ -101,12 +105,14 @@ BEGIN
                 VALUES (_task_id, _task.queue_id, _now, 'cancel_requested', _who, _why, _lease.state_version);
                 PERFORM poolkeeper.wake();
             END IF;
+            PERFORM set_config('lock_timeout', _wait, true);
             RETURN QUERY SELECT NULL::text, CASE WHEN _lease.started_at IS NULL THEN 'leased' ELSE 'running' END, _lease.state_version;
             RETURN;
         END IF;
         SELECT p.* INTO _is FROM poolkeeper.present_state(_task_id) AS p;
         EXIT WHEN _is.state IN ('succeeded', 'failed', 'canceled', 'dead') OR _is.state_version IS DISTINCT FROM coalesce(_seen_version, _is.state_version);
     END LOOP;
+    PERFORM set_config('lock_timeout', _wait, true);
     RETURN QUERY SELECT CASE WHEN _is.state IN ('succeeded', 'failed', 'canceled', 'dead') THEN 'already_ended' ELSE 'stale_version' END,
                         _is.state, _is.state_version;
 END $$;
