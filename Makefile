@@ -2,7 +2,7 @@
 # Works from a path with a space: everything is named relative to this folder.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-wide test-long mutate check bench images wheels clean setup
+.PHONY: help demo test test-wide test-long mutate crash check bench images wheels clean setup
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -16,6 +16,7 @@ TOGETHER := -n 3 --dist loadscope --no-loadscope-reorder
 CHECKED := worker operator tools tests examples benchmarks
 DRIFT := tests/unit/test_generated_crds.py tests/docs/test_reference.py tests/docs/test_links.py
 ARGS ?=
+SEED ?=
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -40,6 +41,9 @@ test-long: setup ## all of it, with the deep runs: about two hours
 
 mutate: setup ## take the guards out of the store's SQL one by one and see tests turn red; N=50 for a sample, ARGS="--only turn"
 	@PYTHONPATH=tools $(PY) -m mutate $(if $(N),--sample $(N)) $(ARGS)
+
+crash: setup ## seeded crashes of store and workers: make crash N=10000, or one again by SEED=7; options in ARGS
+	@PYTHONPATH=tests:worker:tools $(PY) -m fixtures.crash $(if $(SEED),--seed $(SEED),-n $(or $(N),1000)) $(ARGS)
 
 check: setup ## lint, format, types, import contracts, drift of what is generated, links: under a minute
 	@failed=; \

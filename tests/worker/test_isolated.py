@@ -46,6 +46,16 @@ def test_poison_is_dead_lettered_after_exactly_max_deliveries_and_innocents_live
     assert ("exit code 7" if how == "exit" else "SIGKILL") in letter.error
 
 
+def test_a_payload_check_that_raises_anything_is_a_failure_of_the_handler_not_of_its_process(stage: Stage) -> None:
+    """Q27, Q47: as in the worker's own process; to be a suspect for it would be wrong. What stops a child may come in there too."""
+    stage.apply(max_deliveries=1)
+    stage.worker(app="picky:app").ready()
+    task = stage.submit("t.picky", {"how": "raise"})
+    stage.ends(task, "dead")
+    letter = stage.dead_letters()[0]
+    assert (letter.error_class, "broken" in letter.error) == ("RuntimeError", True)
+
+
 def test_a_child_killed_from_outside_fails_its_delivery_alone(stage: Stage) -> None:
     """Q47: a crash of one handler process ends no other; the next delivery succeeds."""
     worker = stage.worker().ready()

@@ -137,7 +137,8 @@ class Parent:
         if self.ctx is not None and isinstance(error, LeaseLost):
             self.ctx.halt(error)
         if self.task is not None:
-            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+            with contextlib.suppress(RuntimeError):  # its event loop has ended with the handler
+                self.task.get_loop().call_soon_threadsafe(self.task.cancel)
         else:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
@@ -163,9 +164,12 @@ def main(pipe: "Pipe[Any, Any]", app: str, facts: dict[str, Any], memory: int | 
     threading.Thread(target=parent.listen, name="poolkeeper-parent", daemon=True).start()
     handler = load_app(app).handlers[parent.ctx.type]
     parent.send({"begun": True})
-    outcome = _run(handler, payload, parent.ctx, parent)
+    try:
+        outcome = _run(handler, payload, parent.ctx, parent)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    except LeaseLost:  # told to stop between its end and here
+        outcome = _stopped(parent.ctx)
     original.end_copy()
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     parent.send({"end": dataclasses.asdict(outcome)})
 
 
@@ -176,24 +180,32 @@ def _unheard(number: int, frame: FrameType | None) -> None:
 def _run(handler: Handler, stored: Any, ctx: Context, parent: Parent) -> Outcome:
     ctx.version = handler.checkpoint_version
     try:
-        payload = handler.payload(stored)
-    except ValidationError as error:
-        return misfit(error, "payload")
-    arguments = (payload, ctx) if handler.takes_context else (payload,)
-    try:
+        try:
+            payload = handler.payload(stored)
+        except ValidationError as error:
+            return misfit(error, "payload")
+        arguments = (payload, ctx) if handler.takes_context else (payload,)
         returned = (
             asyncio.run(_in_loop(handler, arguments, parent)) if handler.is_async else handler.function(*arguments)
         )
-    except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler is an outcome)
+        return _returned(handler, returned)
+    except BaseException as error:  # noqa: BLE001  (even SystemExit of a handler is an outcome, and it may be told to stop anywhere)
         if ctx.halted is not None:
-            return Outcome("canceled" if ctx.halted.code == Code.CANCELED else "handed_back")
+            return _stopped(ctx)
         if not isinstance(error, EndsDelivery):
             _log.warning("task %s (%s): its handler raised", ctx.task_id, ctx.type, exc_info=error)
         return judge(error)
+
+
+def _returned(handler: Handler, returned: Any) -> Outcome:
     try:
         return Outcome("succeeded", handler.result(returned))
     except Refused as error:
         return misfit(error, "result")
+
+
+def _stopped(ctx: Context) -> Outcome:
+    return Outcome("canceled" if ctx.halted is not None and ctx.halted.code == Code.CANCELED else "handed_back")
 
 
 async def _in_loop(handler: Handler, arguments: tuple[Any, ...], parent: Parent) -> Any:

@@ -1,0 +1,130 @@
+"""P1, P2, P5 under seeded crashes at every boundary of the protocol: see fixtures/crash. `make crash N=10000` is the long form.
+
+A seed that once failed is kept in KEPT with what it found. That the suite sees faults is shown by guards taken out of the store.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fixtures.crash.campaign import Reached, carry_out
+from fixtures.crash.plan import FAMILIES, PHASES, WORKER_VERBS, draw
+from fixtures.crash.sessions import Frames, verb_of
+from poolkeeper.store.statements import sql_file
+
+if TYPE_CHECKING:
+    import psycopg
+
+SECONDS = float(os.environ.get("POOLKEEPER_CRASH_SECONDS", "100"))
+
+KEPT: dict[int, str] = {}
+
+
+def say(reached: Reached, record: Callable[[str, object], None]) -> None:
+    """How far it came belongs to the closing lines of the run."""
+    for line in reached.lines()[:2]:
+        record("reached", f"crash suite: {line}")
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(SECONDS + 300)
+def test_what_was_accepted_survives_crashes_at_every_boundary(
+    record_property: Callable[[str, object], None],
+) -> None:
+    """P1, P2, P5, Q10, Q16, Q18 to Q20, Q22, Q26, Q27, Q30, Q49: the seeds kept, then new ones, as many as the time allows."""
+    reached = carry_out([*KEPT, *range(1, 10_001)], seconds=SECONDS)
+    say(reached, record_property)
+    assert reached.good, "\n".join(reached.failures())
+    assert reached.schedules.total() >= len(KEPT)
+    assert reached.real, "no worker process was killed or stopped"
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(7200)
+def test_a_thousand_schedules_hold(record_property: Callable[[str, object], None]) -> None:
+    """The same for seeds that the short form does not come to."""
+    reached = carry_out(list(range(20_001, 21_001)))
+    say(reached, record_property)
+    assert reached.good, "\n".join(reached.failures())
+    assert set(reached.schedules) == set(FAMILIES)
+
+
+GUARDS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
+    "the token of a settle": (
+        "stop",
+        [
+            ("32_settle.sql", "l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes)", "l.task_id = ANY (_ids)"),
+            ("32_settle.sql", "e.task_id = g.task_id AND e.token_hash = g.token_hash", "e.task_id = g.task_id"),
+            ("32_settle.sql", "e.task_id = (g.l).task_id AND e.token_hash = (g.l).token_hash", "e.task_id = (g.l).task_id"),
+        ],
+    ),
+    "what becomes of a lost answer": (
+        "wire",
+        [
+            ("33_turn.sql", "IF _turn > _received + 1 THEN", "IF false THEN"),
+            ("34_session.sql", "IF _complete THEN", "IF false THEN"),
+        ],
+    ),
+    "the sweep of leases": ("kill", [("36_sweep.sql", "WHERE poolkeeper.lease_until(h.renewed_at,", "WHERE false AND poolkeeper.lease_until(h.renewed_at,")]),
+}  # fmt: skip
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("guard", GUARDS)
+def test_the_suite_is_red_without(guard: str, record_property: Callable[[str, object], None]) -> None:
+    """Quality 6: each guard is taken out of the store's own functions, and a schedule of few finds it."""
+    family, changes = GUARDS[guard]
+    reached = carry_out(
+        list(range(1, 200)), seconds=120, family=family, bound=10, prepare=without(changes), most_wrong=1
+    )
+    assert reached.wrong or any("invariant" in line for line in reached.broken), reached.lines()
+    seeds = [line["seed"] for line in reached.wrong]
+    if seeds:  # and not because the machine is slow: the same ones hold with the guard
+        again = carry_out(seeds, family=family, bound=10)
+        assert again.good, "\n".join(again.failures())
+    record_property("reached", f"crash suite, without {guard}: red after {reached.schedules.total()} schedules")
+
+
+def without(changes: list[tuple[str, str, str]]) -> Callable[["psycopg.Connection[Any]"], None]:
+    """Replace functions by ones that lack a guard."""
+
+    def prepare(conn: "psycopg.Connection[Any]") -> None:
+        for file in {file for file, _, _ in changes}:
+            text = sql_file(f"functions/{file}")
+            for _, guard, instead in (change for change in changes if change[0] == file):
+                assert guard in text, f"{file} has no {guard!r} any more"
+                text = text.replace(guard, instead)
+            conn.execute(text.encode())
+
+    return prepare
+
+
+def test_a_seed_makes_one_plan_and_seeds_reach_every_boundary() -> None:
+    """The crash suite is repeatable, and what it draws from holds all calls of a worker in all phases."""
+    assert draw(7) == draw(7)
+    plans = [draw(seed) for seed in range(3000)]
+    assert {plan.family for plan in plans} == set(FAMILIES)
+    drawn = {(strike.verb, strike.phase) for plan in plans for strike in plan.strikes}
+    whole = {
+        verb for verb in WORKER_VERBS if verb not in {"message", "reply", "connect", "maintain", "listen", "backend"}
+    }
+    assert {(verb, phase) for verb in whole for phase in PHASES} <= drawn
+
+
+def test_the_proxy_knows_where_messages_end() -> None:
+    """Whatever pieces the bytes come in."""
+    startup = b"\0\0\0\x08\0\3\0\0"
+    query = b"Q\0\0\0\x0dSELECT 1\0"
+    whole = startup + query + query
+    for size in (1, 3, 7, len(whole)):
+        frames = Frames(startup=True)
+        seen: list[tuple[bytes, bytes]] = []
+        for at in range(0, len(whole), size):
+            seen += frames.feed(whole[at : at + size])
+        assert seen == [(b"", startup), (b"Q", query), (b"Q", query)]
+    assert verb_of(b"SELECT * FROM poolkeeper.turn($1, $2)") == "turn"
+    assert verb_of(b"SELECT pg_backend_pid() AS value") == "backend"
+    assert verb_of(b"LISTEN poolkeeper") == "listen"
