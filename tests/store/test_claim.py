@@ -303,6 +303,34 @@ def test_a_start_is_refused_where_it_must_not_begin_and_costs_nothing(scene: Sce
         assert scene.counters(task_id)["spent"] == 0
 
 
+def test_a_refused_start_costs_nothing_however_often(scene: Scene) -> None:
+    """Q16: also beyond the bound of hand-backs; one that comes too late is bounded, and told as that."""
+    scene.queue(max_deliveries=1, max_hand_backs=1)
+    task_id = scene.submit()
+    worker = scene.worker()
+    for _ in range(3):
+        (ahead,) = worker.claim(slots=0)
+        scene.ask("person", calls.pause("q", True, who="ann"))
+        assert worker.turn(starts=[ahead]).refused == {task_id: "queue_paused"}
+        scene.ask("person", calls.pause("q", False, who="ann"))
+        assert (scene.state(task_id), scene.counters(task_id)["spent"]) == ("ready", 0)
+    (ahead,) = worker.claim(slots=0)
+    scene.advance(16)
+    assert worker.turn(starts=[ahead]).refused == {task_id: "lease_expired"}
+    assert scene.state(task_id) == "dead"
+
+
+def test_a_start_in_the_moment_of_its_claim_is_a_step_of_its_own(scene: Scene) -> None:
+    """Q2: the clock may stand still, or be set back, between the two."""
+    task_id = scene.submit()
+    worker = scene.worker()
+    (ahead,) = worker.claim(slots=0)
+    scene.advance(-5)
+    worker.turn(starts=[ahead])
+    steps = [(row.what, row.state_version) for row in scene.ask("person", calls.timeline(task_id))]
+    assert steps == [("accepted", 1), ("claimed", 2), ("started", 3)]
+
+
 def test_an_expiry_before_the_start_returns_the_delivery(scene: Scene) -> None:
     """Q16, Q27: a task that never started is no suspect and has spent nothing."""
     task_id = scene.submit()

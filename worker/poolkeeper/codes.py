@@ -75,6 +75,7 @@ class Reason(StrEnum):
     LEASE_EXPIRED = "lease_expired"
     OUTAGE = "outage"
     BESIDE_OTHERS = "beside_others"
+    START_REFUSED = "start_refused"
     ANSWER_LOST = "answer_lost"
     DRAIN = "drain"
     REJECTED = "rejected"

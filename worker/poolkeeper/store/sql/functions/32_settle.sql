@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.what_follows(
 LANGUAGE sql IMMUTABLE
 AS $$
     WITH back AS (
-        SELECT _outcome = 'snoozed'
+        SELECT _outcome IN ('snoozed', 'refused')  -- refused: a start was (Q16)
             OR (_outcome = 'expired' AND (_lease).suspect AND NOT (_lease).alone)  -- any of those beside it may have done it (Q27)
             OR (_outcome IN ('returned', 'handed_back') AND (_lease).hand_backs < (_queue).max_hand_backs) AS give
     ), bound AS (
@@ -36,7 +36,7 @@ AS $$
             WHEN _outcome = 'snoozed' AND (_lease).snoozes >= least((_queue).max_snoozes, 32766) THEN 'snoozes_exhausted'
             WHEN _outcome IN ('failed', 'expired', 'returned', 'handed_back') AND NOT b.give AND (_lease).spent >= _max_deliveries THEN 'deliveries_exhausted'
             WHEN _outcome = 'failed' AND _now - _run_at > (_queue).backoff_max_elapsed THEN 'failures_exhausted'
-            WHEN _outcome IN ('failed', 'expired', 'handed_back', 'snoozed', 'returned') AND (_lease).expires_at <= _now THEN 'max_age'
+            WHEN _outcome IN ('failed', 'expired', 'handed_back', 'snoozed', 'returned', 'refused') AND (_lease).expires_at <= _now THEN 'max_age'
             WHEN _outcome = 'dead' THEN 'permanent_error'
         END AS dead
         FROM back AS b
@@ -86,7 +86,7 @@ BEGIN
                                 SELECT max(v.at) FROM poolkeeper.event AS v
                                 WHERE v.retention = 0 AND v.task_id = (g.l).task_id AND v.kind = 'requeued') END) AS since OFFSET 0) AS b
         CROSS JOIN LATERAL poolkeeper.what_follows(
-            CASE WHEN e.reason = 'outage' THEN 'returned' ELSE e.outcome END, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), b.since, _now) AS f
+            CASE e.reason WHEN 'outage' THEN 'returned' WHEN 'start_refused' THEN 'refused' ELSE e.outcome END, g.l, q, coalesce(t.max_deliveries, q.max_deliveries), b.since, _now) AS f
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, reason, error_class, error, build, suspect, token_hash, state_version, result)

@@ -149,7 +149,7 @@ BEGIN
         PERFORM poolkeeper.unreadable_entry('starts', SQLERRM);
     END;
     WITH begun AS (
-        UPDATE poolkeeper.lease AS l SET started_at = _now, state_version = l.state_version + 1
+        UPDATE poolkeeper.lease AS l SET started_at = greatest(_now, l.claimed_at + interval '1 microsecond'), state_version = l.state_version + 1
         WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NULL AND l.cancel_by IS NULL
           AND (l.expires_at IS NULL OR l.expires_at > _now)
           AND l.queue_id = ANY (_queues)
@@ -164,17 +164,20 @@ BEGIN
                       WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NOT NULL);
     RETURN QUERY
     WITH kept AS MATERIALIZED (
-        SELECT x.t AS task_id, sha256(convert_to(x.k, 'UTF8')) AS token_hash
-        FROM jsonb_to_recordset(_starts) AS x (t uuid, k text) WHERE x.t <> ALL (_running)
-    ), back AS MATERIALIZED (
+        SELECT x.t AS task_id, sha256(convert_to(x.k, 'UTF8')) AS token_hash,
+               CASE WHEN l.canceled THEN 'canceled' WHEN l.aged THEN 'max_age_passed' ELSE coalesce((
+                   SELECT poolkeeper.stopped(t.queue_id, poolkeeper.lane_key(t.queue_id, t.tenant), poolkeeper.type_key(t.type))
+                   FROM poolkeeper.task AS t WHERE t.id = x.t), 'lease_expired') END AS code
+        FROM jsonb_to_recordset(_starts) AS x (t uuid, k text)
+        LEFT JOIN LATERAL (SELECT k.cancel_by IS NOT NULL AS canceled, k.expires_at <= _now AS aged
+                           FROM poolkeeper.lease AS k WHERE k.task_id = x.t OFFSET 0) AS l ON true
+        WHERE x.t <> ALL (_running)
+    ), back AS MATERIALIZED (  -- a refusal costs nothing, however often; who came too late has lost a lease, within the bound of hand-backs
         SELECT e.task_id, e.state FROM poolkeeper.end_deliveries(
-            ARRAY(SELECT ROW(k.task_id, k.token_hash, 'returned', 'drain', NULL, NULL, NULL, NULL)::poolkeeper.ending FROM kept AS k), _now) AS e
+            ARRAY(SELECT ROW(k.task_id, k.token_hash, 'returned', CASE k.code WHEN 'lease_expired' THEN k.code ELSE 'start_refused' END,
+                             NULL, NULL, NULL, NULL)::poolkeeper.ending FROM kept AS k), _now) AS e
     )
-    SELECT 'refused', CASE b.state WHEN 'canceled' THEN 'canceled' WHEN 'dead' THEN 'max_age_passed'
-                                   WHEN 'ready' THEN coalesce((
-                                       SELECT poolkeeper.stopped(t.queue_id, poolkeeper.lane_key(t.queue_id, t.tenant), poolkeeper.type_key(t.type))
-                                       FROM poolkeeper.task AS t WHERE t.id = k.task_id), 'lease_expired')
-                                   ELSE poolkeeper.why_not(k.task_id, k.token_hash) END, b.state, k.task_id,
+    SELECT 'refused', CASE WHEN b.task_id IS NOT NULL THEN k.code ELSE poolkeeper.why_not(k.task_id, k.token_hash) END, b.state, k.task_id,
            NULL::text, NULL::integer, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
            NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
     FROM kept AS k LEFT JOIN back AS b ON b.task_id = k.task_id;

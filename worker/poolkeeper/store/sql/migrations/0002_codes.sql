@@ -71,6 +71,7 @@ INSERT INTO poolkeeper.reason (reason, sentence, action) VALUES
     ('lease_expired', 'its worker did not renew the lease', 'none: it is run again, in a process of its own'),
     ('outage', 'the store could not be reached, and its worker did not come back afterwards', 'none: it counts for nothing, and it is run again'),
     ('beside_others', 'its worker was lost, or its share of the memory was too small, while other suspects ran beside it', 'none: it counts for nothing, and it is run again, beside fewer'),
+    ('start_refused', 'claimed ahead of a free slot, it was not to start: paused, suspended, canceled or too old', 'none: it costs no delivery'),
     ('answer_lost', 'the worker never received the answer of its claim', 'none: it is claimable again'),
     ('drain', 'its worker drained and handed it back', 'none: it is claimable again'),
     ('rejected', 'the handler declared a final business failure', 'none: this is an outcome'),

@@ -1,0 +1,107 @@
+"""Which arrows and refusals there are (queue.md 1 to 6 and 8): the lists that random lives must have taken, each often."""
+
+from collections import Counter
+
+from poolkeeper.codes import ALREADY_DONE, Code, Reason
+from store.model_task import LIMITS
+
+LEAVES = {
+    "nothing": {"ready", "scheduled"},
+    "scheduled": {"ready", "canceled", "dead"},
+    "ready": {"leased", "running", "canceled", "dead"},
+    "leased": {"running", "ready", "canceled", "dead"},
+    "running": {"succeeded", "failed", "canceled", "dead", "scheduled", "waiting", "ready"},
+    "waiting": {"ready", "canceled", "dead"},
+    "succeeded": set(),
+    "failed": set(),
+    "canceled": set(),
+    "dead": {"ready", "canceled"},
+}
+"""The table of section 1, where each state goes; ``unknown`` is not built."""
+
+ARROWS = {
+    *(("nothing", state, "submit") for state in ("ready", "scheduled")),
+    *((state, "ready", "woke") for state in ("scheduled", "waiting")),
+    *((state, "canceled", "cancel") for state in ("scheduled", "ready", "waiting")),
+    *((state, "dead", "max_age") for state in ("scheduled", "ready", "waiting", "leased", "running")),
+    *(("ready", state, "claim") for state in ("leased", "running")),
+    ("leased", "running", "start"),
+    *(("leased", "ready", how) for how in ("returned", "handed_back", "refused")),
+    *((state, "canceled", "canceled") for state in ("leased", "running")),
+    *((state, "dead", "deliveries_exhausted") for state in ("leased", "running")),
+    ("running", "succeeded", "succeeded"),
+    ("running", "failed", "rejected"),
+    *(("running", "dead", why) for why in ("permanent_error", "snoozes_exhausted", "failures_exhausted", *LIMITS)),
+    *(("running", "scheduled", how) for how in ("failed", "max_run_time", "progress_timeout")),
+    ("running", "waiting", "snoozed"),
+    *(("running", "ready", how) for how in ("returned", "handed_back", "expired", "process_died")),
+    ("dead", "ready", "requeue"),
+    ("dead", "canceled", "discard"),
+}
+
+_LOST = {"stale_token", "lease_expired", "canceled", "unknown_task", *LIMITS}
+REFUSALS = {
+    *(("submit", code) for code in ("queue_paused", "tenant_suspended", "queue_limit", "tenant_queue_limit", "payload_too_large")),
+    *(("submit", code) for code in ("max_age_passed", "unknown_type", "unknown_queue", "key_conflict")),
+    *(("settle", code) for code in _LOST | {ALREADY_DONE}),
+    *(("succeed", code) for code in _LOST | {ALREADY_DONE}),
+    *(("start", code) for code in ("queue_paused", "tenant_suspended", "max_age_passed", "lease_expired", "canceled", "stale_token", "unknown_task", ALREADY_DONE, *LIMITS)),
+    *(("extend", code) for code in _LOST),
+    *(("checkpoint", code) for code in _LOST | {"checkpoint_too_large"}),
+    *(("renew", code) for code in ("canceled", "lease_expired", *LIMITS)),
+    *(("cancel", code) for code in ("unknown_task", "already_ended", "stale_version")),
+    *((verb, code) for verb in ("requeue", "discard") for code in ("unknown_task", "not_dead", "stale_version")),
+}  # fmt: skip
+
+ELSEWHERE = {
+    "payload_invalid", "type_invalid", "tenant_invalid", "key_invalid", "labels_invalid", "option_invalid", "name_invalid",  # test_names, test_submit
+    "key_in_flight", "in_transaction",  # need two transactions at once: test_keys, test_own_transaction
+    "queue_owned", "held", "not_leading", "unknown_pool", "role_not_allowed",  # test_catalog, test_leader, test_roles
+    "database_unreachable", "database_read_only", "database_busy", "connections_exhausted", "schema_too_old", "schema_too_new",
+    "cluster_unreachable", "dsn_missing", "dsn_invalid", "login_refused", "app_not_importable", "duplicate_type", "setting_invalid",
+    "crd_missing", "right_missing",  # no rule of the queue
+}  # fmt: skip
+"""Codes that no single life of a queue meets."""
+
+
+def forgotten() -> dict[str, set[str]]:
+    """What these lists do not know: pairs of states, codes and reasons that the product has and no list names."""
+    pairs = {(before, after) for before, after, _ in ARROWS}
+    table = {(before, after) for before, all_of in LEAVES.items() for after in all_of}
+    died = {why for _, after, why in ARROWS if after == "dead"}
+    endings = {
+        "handler_error",
+        "process_died",
+        "lease_expired",
+        "outage",
+        "beside_others",
+        "answer_lost",
+        "start_refused",
+        "drain",
+        "rejected",
+        "snoozed",
+    }
+    people = {"retry_after", "canceled_by", "discarded", "requeued"}
+    found = {
+        "arrows": {"->".join(pair) for pair in pairs ^ table},
+        "codes": {str(code) for code in Code} - {code for _, code in REFUSALS} - ELSEWHERE,
+        "deaths": {str(reason) for reason in Reason} - died - endings - people,
+    }
+    return {what: names for what, names in found.items() if names}
+
+
+def told(arrows: Counter[tuple[str, str, str]], refusals: Counter[tuple[str, str]]) -> str:
+    """How often each was taken, the rarest first."""
+    lines = [
+        f"{arrows[a]:7}  {a[0]} -> {a[1]} ({a[2]})" for a in sorted(ARROWS | set(arrows), key=lambda a: (arrows[a], a))
+    ]
+    lines += [
+        f"{refusals[r]:7}  {r[0]}: {r[1]}" for r in sorted(REFUSALS | set(refusals), key=lambda r: (refusals[r], r))
+    ]
+    return "\n".join(["", *lines, ""])
+
+
+def rare(arrows: Counter[tuple[str, str, str]], refusals: Counter[tuple[str, str]], least: int) -> set[tuple[str, ...]]:
+    """What was taken less often, or taken and is in no list."""
+    few = {a for a in ARROWS if arrows[a] < least} | {r for r in REFUSALS if refusals[r] < least}
+    return few | (set(arrows) - ARROWS) | (set(refusals) - REFUSALS)
