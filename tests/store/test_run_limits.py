@@ -1,5 +1,7 @@
 """A hung handler does not live for ever: maxRunTime, maxTenure, progressTimeout (Q21), also while its worker renews."""
 
+from typing import Any
+
 import pytest
 
 from poolkeeper.codes import Code
@@ -44,6 +46,45 @@ def test_a_run_that_takes_too_long_fails_and_is_tried_again_and_dies_of_it(scene
     assert [r.reason for r in scene.rows("SELECT reason FROM poolkeeper.delivery ORDER BY delivery")] == [
         "max_run_time"
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seconds_left"),
+    [
+        ({}, {"max_run_time_seconds": 30}, (9, 15)),
+        ({}, {"max_tenure_seconds": 30}, (9, 15)),
+        ({}, {"progress_timeout_seconds": 20}, (27, 33)),  # from now, with half a visibility timeout
+        ({"max_run_time_seconds": 500}, {"max_run_time_seconds": 10}, (0, 3)),
+        ({"max_run_time_seconds": 30}, {"max_run_time_seconds": 60}, (39, 45)),
+        ({"max_run_time_seconds": 30}, {}, (90, 90)),
+    ],
+)
+def test_a_policy_with_other_limits_holds_for_what_runs_already(
+    scene: Scene, before: dict[str, Any], after: dict[str, Any], seconds_left: tuple[float, float]
+) -> None:
+    """Q21, O1: it is made because something hangs, or takes longer than somebody thought."""
+    scene.queue(**before)
+    scene.submit()
+    worker = scene.worker()
+    delivery = worker.take()
+    assert lives(scene, worker, delivery, 21) == 21
+    scene.queue(**after)
+    assert seconds_left[0] <= lives(scene, worker, delivery, 90) <= seconds_left[1]
+
+
+def test_a_policy_waits_for_no_transaction_of_a_handler(scene: Scene) -> None:
+    """Q18, Q21: what that is about to end keeps the limits that it had."""
+    scene.queue()
+    scene.submit()
+    delivery = scene.worker().take()
+    own = scene.connect("submitter", autocommit=False)
+    run(own, calls.succeed(delivery.task_id, delivery.token))
+    scene.actor("operator").execute("SET lock_timeout = '1s'")
+    scene.queue(max_run_time_seconds=5)
+    scene.advance(10)
+    scene.sweep()
+    own.commit()
+    assert scene.state(delivery.task_id) == "succeeded"
 
 
 def test_all_deliveries_together_have_an_end_that_is_final(scene: Scene) -> None:

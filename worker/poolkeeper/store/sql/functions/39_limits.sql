@@ -16,6 +16,21 @@ BEGIN
       AND (q.max_run_time IS NOT NULL OR q.max_tenure IS NOT NULL OR q.progress_timeout IS NOT NULL);
 END $$;
 
+-- The policy of a queue has other limits now: they hold for what runs already, from its start (progress: from now). What a
+-- handler's own transaction is about to end keeps the old ones. Locks: leases of the queue, SKIP LOCKED. Index: lease_queue.
+CREATE OR REPLACE FUNCTION poolkeeper.limit_running(_queue poolkeeper.queue) RETURNS void
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    UPDATE poolkeeper.lease AS l
+    SET run_by = least(l.started_at + (_queue).max_run_time, poolkeeper.tenure_end(l, _queue)),
+        run_why = CASE WHEN poolkeeper.tenure_end(l, _queue) <= l.started_at + coalesce((_queue).max_run_time, 'infinity') THEN 'max_tenure' ELSE 'max_run_time' END,
+        progress_by = poolkeeper.clock() + (_queue).progress_timeout + (_queue).visibility_timeout / 2
+    WHERE l.task_id = ANY (ARRAY(
+        SELECT k.task_id FROM poolkeeper.lease AS k
+        WHERE k.queue_id = (_queue).id AND k.started_at IS NOT NULL ORDER BY k.task_id FOR NO KEY UPDATE SKIP LOCKED));
+END $$;
+
 -- When the time of all deliveries is used up: what earlier ones ran since the last requeue counts, not the time between.
 CREATE OR REPLACE FUNCTION poolkeeper.tenure_end(_lease poolkeeper.lease, _queue poolkeeper.queue) RETURNS timestamptz
 LANGUAGE plpgsql STABLE

@@ -21,7 +21,7 @@ DECLARE
     _q      poolkeeper.queue;
     _owner  text;
     _old    jsonb;
-    _order  text;
+    _was    poolkeeper.queue;
     _secs   jsonb := _spec;
     _kept   boolean;
 BEGIN
@@ -46,7 +46,7 @@ BEGIN
     ON CONFLICT (namespace, name) DO NOTHING;
     SELECT q.* INTO STRICT _q FROM poolkeeper.queue AS q WHERE q.namespace = _namespace AND q.name = _name FOR NO KEY UPDATE;
     _owner := _q.cluster || '/' || _q.namespace_uid;
-    _order := _q.ordering;
+    _was := _q;
     IF (_q.cluster, _q.namespace_uid) <> (_cluster, _namespace_uid) AND _adopt IS DISTINCT FROM _owner THEN
         RETURN QUERY SELECT 'queue_owned', _q.id, _q.policy_version, false, _owner;
         RETURN;
@@ -119,8 +119,11 @@ BEGIN
         INSERT INTO poolkeeper.backlog AS b (queue_id, waiting, counted_at, took) VALUES (_q.id, 0, '-infinity', '0')
         ON CONFLICT (queue_id) DO UPDATE SET counted_at = EXCLUDED.counted_at, took = EXCLUDED.took;
     END IF;
+    IF (_q.max_run_time, _q.max_tenure, _q.progress_timeout) IS DISTINCT FROM (_was.max_run_time, _was.max_tenure, _was.progress_timeout) THEN
+        PERFORM poolkeeper.limit_running(_q);
+    END IF;
     INSERT INTO poolkeeper.gate (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
-    IF _q.ordering <> _order THEN
+    IF _q.ordering <> _was.ordering THEN
         PERFORM poolkeeper.reorder(_q.id);
     END IF;
     PERFORM poolkeeper.wake();  -- a pause ended, a limit raised
