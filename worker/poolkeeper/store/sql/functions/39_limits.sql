@@ -9,7 +9,7 @@ AS $$
 BEGIN
     UPDATE poolkeeper.lease AS l
     SET run_by = least(l.started_at + q.max_run_time, poolkeeper.tenure_end(l, q)),
-        run_why = CASE WHEN poolkeeper.tenure_end(l, q) <= l.started_at + coalesce(q.max_run_time, 'infinity') THEN 'max_tenure' ELSE 'max_run_time' END,
+        run_why = CASE WHEN poolkeeper.tenure_end(l, q) <= coalesce(l.started_at + q.max_run_time, 'infinity') THEN 'max_tenure' ELSE 'max_run_time' END,
         progress_by = l.started_at + q.progress_timeout + q.visibility_timeout / 2
     FROM poolkeeper.queue AS q
     WHERE l.session_id = _session AND l.started_at >= _since AND q.id = l.queue_id
@@ -24,7 +24,7 @@ AS $$
 BEGIN
     UPDATE poolkeeper.lease AS l
     SET run_by = least(l.started_at + (_queue).max_run_time, poolkeeper.tenure_end(l, _queue)),
-        run_why = CASE WHEN poolkeeper.tenure_end(l, _queue) <= l.started_at + coalesce((_queue).max_run_time, 'infinity') THEN 'max_tenure' ELSE 'max_run_time' END,
+        run_why = CASE WHEN poolkeeper.tenure_end(l, _queue) <= coalesce(l.started_at + (_queue).max_run_time, 'infinity') THEN 'max_tenure' ELSE 'max_run_time' END,
         progress_by = poolkeeper.clock() + (_queue).progress_timeout + (_queue).visibility_timeout / 2
     WHERE l.task_id = ANY (ARRAY(
         SELECT k.task_id FROM poolkeeper.lease AS k
