@@ -203,9 +203,7 @@ class Comparison(RuleBasedStateMachine):
             process.received = process.turns
             self.held += [(worker, process, c) for c in answer.claimed]
         assert answer.isolate == isolates
-        assert len(answer.claimed) == most, (
-            f"of {choice}, held {model.at('leased', 'running')}, all {[(t.state, t.expires, t.queue, t.tenant) for t in model.tasks.values()]}, {model.now}, {model.policies}"
-        )
+        assert len(answer.claimed) == most, f"of {choice}"
         assert isolated or sum(c.state == "running" for c in answer.claimed) == min(slots, most)
         for claimed in answer.claimed:
             task = choice[claimed.task_id]

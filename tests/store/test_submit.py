@@ -177,6 +177,17 @@ def test_the_shorter_max_age_of_task_and_queue_counts(scene: Scene) -> None:
     assert age(max_age=seconds(90), delay=seconds(500)) == seconds(60)
 
 
+def test_what_is_too_old_takes_nobodys_place(scene: Scene) -> None:
+    """Q14: before any sweep has come by, a claim of one finds the one that may start, in whatever lane it is."""
+    for tenant in "abcdefghijklmnopqrstuvwxyABCDEFGHIJKLMNOPQRSTUVWXYZ":
+        scene.submit(tenant=tenant, max_age=seconds(5))
+    worker = scene.worker()
+    scene.advance(6)
+    fresh = scene.submit(tenant="z")
+    assert worker.take().task_id == fresh
+    assert worker.claim() == []
+
+
 def test_a_task_past_its_max_age_is_not_claimed_and_becomes_a_dead_letter(scene: Scene) -> None:
     """Q9, P4: from ready, from scheduled and, when nobody claims, by the sweep alone."""
     waiting = scene.submit(max_age=seconds(10))

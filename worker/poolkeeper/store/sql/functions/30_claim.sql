@@ -120,8 +120,9 @@ $$;
 -- Who gets how many of _room, by looking only: in each round each lane gets its weight, the first one what it has left of
 -- its last round (_used of it are gone); inside a lane by priority with ageing (a task of priority p counts as
 -- p * priority_age older). The next time begins where this one ends. Looks as deep into each lane as even shares need.
+DROP FUNCTION IF EXISTS poolkeeper.deal(poolkeeper.queue, integer, poolkeeper.share[], bigint, integer);
 CREATE OR REPLACE FUNCTION poolkeeper.deal(
-    _queue poolkeeper.queue, _room integer, INOUT _shares poolkeeper.share[], INOUT _after bigint, INOUT _used integer
+    _queue poolkeeper.queue, _room integer, _now timestamptz, INOUT _shares poolkeeper.share[], INOUT _after bigint, INOUT _used integer
 )
 LANGUAGE plpgsql STABLE
 AS $$
@@ -137,6 +138,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT r.ready_at, r.seq FROM poolkeeper.ready AS r
             WHERE r.queue_id = (_queue).id AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
+              AND (r.expires_at IS NULL OR r.expires_at > _now)  -- nobody's place is taken by what may not start any more
             ORDER BY r.seq LIMIT least(s.n, _rounds * s.weight)) AS x
     ), placed AS (
         SELECT f.*, row_number() OVER (ORDER BY (f.in_lane - 1 + f.used) / f.weight, f.lane <= _after, f.lane, f.in_lane) AS place
@@ -149,9 +151,10 @@ BEGIN
     SELECT (SELECT array_agg(ROW(g.lane, g.type_key, g.priority, g.n, g.weight)::poolkeeper.share)
             FROM (SELECT c.lane, c.type_key, c.priority, c.weight, count(*)::integer AS n
                   FROM chosen AS c GROUP BY c.lane, c.type_key, c.priority, c.weight) AS g),
-           CASE WHEN l.used = l.weight THEN l.lane ELSE l.lane - 1 END, CASE WHEN l.used = l.weight THEN 0 ELSE l.used END
+           CASE WHEN l.lane IS NULL THEN _after WHEN l.used = l.weight THEN l.lane ELSE l.lane - 1 END,
+           CASE WHEN l.lane IS NULL THEN _used WHEN l.used = l.weight THEN 0 ELSE l.used END
     INTO _shares, _after, _used
-    FROM last AS l;
+    FROM (SELECT) AS one LEFT JOIN last AS l ON true;
 END $$;
 
 -- Moves the shares from ready to lease and gives back what a worker needs, token included, this once. The first
@@ -252,7 +255,7 @@ BEGIN
                 IF (_queue).weighted THEN
                     _shares := poolkeeper.weigh((_queue).id, _shares);
                 END IF;
-                SELECT d._shares, d._after, d._used INTO _shares, _after, _used FROM poolkeeper.deal(_queue, _room, _shares, _after, _used) AS d;
+                SELECT d._shares, d._after, d._used INTO _shares, _after, _used FROM poolkeeper.deal(_queue, _room, _now, _shares, _after, _used) AS d;
             END IF;
             RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);
             GET DIAGNOSTICS _got = ROW_COUNT;
