@@ -320,6 +320,19 @@ def test_a_refused_start_costs_nothing_however_often(scene: Scene) -> None:
     assert scene.state(task_id) == "dead"
 
 
+def test_a_refused_start_beyond_the_bound_of_hand_backs_breaks_no_sum(scene: Scene) -> None:
+    """Q16, Q61: it costs nothing there either, and the audit, which ends every test, knows it."""
+    scene.queue(max_hand_backs=1)
+    task_id = scene.submit(max_age=seconds(10))
+    worker = scene.worker()
+    (ahead,) = worker.claim(slots=0)
+    worker.settle(ahead, "handed_back")
+    (ahead,) = worker.claim(slots=0)
+    scene.advance(11)
+    assert worker.turn(starts=[ahead]).refused == {task_id: "max_age_passed"}
+    assert (scene.counters(task_id)["hand_backs"], scene.counters(task_id)["spent"]) == (2, 0)
+
+
 def test_a_start_in_the_moment_of_its_claim_is_a_step_of_its_own(scene: Scene) -> None:
     """Q2: the clock may stand still, or be set back, between the two."""
     task_id = scene.submit()

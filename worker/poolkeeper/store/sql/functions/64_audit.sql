@@ -119,7 +119,8 @@ BEGIN
                count(*) FILTER (WHERE d.outcome = 'expired') AS expiries,
                count(*) FILTER (WHERE d.outcome = 'expired' AND d.reason = 'beside_others') AS unproven,
                count(*) FILTER (WHERE d.outcome IN ('handed_back', 'returned') OR d.reason = 'outage') AS hand_backs,
-               count(*) FILTER (WHERE d.outcome = 'snoozed') AS snoozes
+               count(*) FILTER (WHERE d.outcome = 'snoozed') AS snoozes,
+               count(*) FILTER (WHERE d.reason = 'start_refused') AS refused  -- free beyond the bound of hand-backs too (Q16)
         FROM poolkeeper.delivery AS d
         WHERE d.retention = 0 AND d.task_id = h.task_id
           AND d.state_version > coalesce((SELECT max(e.state_version) FROM poolkeeper.event AS e
@@ -128,7 +129,7 @@ BEGIN
     WHERE h.delivery <> (SELECT count(*) FROM poolkeeper.delivery AS d WHERE d.retention = 0 AND d.task_id = h.task_id) + h.open
        OR (h.failures, h.expiries, h.hand_backs, h.snoozes) IS DISTINCT FROM (c.failures, c.expiries, c.hand_backs, c.snoozes)
        OR s.by_hand_backs NOT BETWEEN -c.hand_backs AND 0
-       OR (s.by_hand_backs <> -least(c.hand_backs, q.max_hand_backs)
+       OR (s.by_hand_backs <> -least(c.hand_backs, q.max_hand_backs) AND c.refused = 0
            AND NOT EXISTS (SELECT FROM poolkeeper.policy AS p
                            WHERE p.queue_id = h.queue_id AND p.applied_at > (SELECT t.accepted_at FROM poolkeeper.task AS t WHERE t.id = h.task_id)));
 
