@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.layers import cannot_run
+from lab.packages import find
 
 TOOLS = Path(__file__).parents[2] / "tools"
 NOBODY = 65534
@@ -103,3 +104,25 @@ def test_without_root_the_database_runs_all_the_same() -> None:
         check=False,
     )
     assert done.stdout.startswith("postgresql://"), done.stderr
+
+
+LEFT_BEHIND = """
+from lab import network
+planned = network.plan("00000000", *network.in_use())
+network.make(planned)
+network._ip("link", "del", planned.bridge)
+print("route" if network._ip("route", "show", "table", str(planned.table)) else "nothing")
+again = network.plan("00000000", *network.in_use())
+assert again.table != planned.table, again
+network.make(again)
+"""
+
+
+def test_what_a_killed_cluster_left_of_its_network_is_stepped_around() -> None:
+    """Quality 5: its bridge went with its routes, but for the one without a device; the next cluster takes another table."""
+    if os.geteuid() != 0 or find("unshare") is None or find("ip") is None:
+        cannot_run("root, unshare and ip are needed for a bridge (packages util-linux, iproute2)")
+    env = {**os.environ, "PYTHONPATH": str(TOOLS)}
+    command = ["unshare", "--net", sys.executable, "-c", LEFT_BEHIND]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "route\n"), done.stderr

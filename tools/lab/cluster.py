@@ -87,7 +87,7 @@ class LocalCluster(OurCluster):
 
     def _bring_up(self, programs: Path, *, node: bool, audit: bool, images: Iterable[Path]) -> None:
         began = time.monotonic()
-        planned = network.plan(self._state.root.name[-8:], network.used_networks()) if node else None
+        planned = network.plan(self._state.root.name[-8:], *network.in_use()) if node else None
         facts = Facts(netns=state.our_netns(), owner=Process.of(os.getpid()), audit=audit, network=planned)
         self._state.begin(facts)
         host = planned.gateway if planned else "127.0.0.1"

@@ -12,7 +12,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -39,14 +39,14 @@ class Network(BaseModel, frozen=True):
         return f"{base}.1.1", f"{base}.1.254"
 
 
-def plan(ident: str, used: Sequence[ipaddress.IPv4Network]) -> Network:
-    """A pair of /16 in 10.64.0.0/10 that overlaps nothing in use; `ident` (hexadecimal) spreads the choice."""
+def plan(ident: str, used: Sequence[ipaddress.IPv4Network], tables: Collection[int] = ()) -> Network:
+    """A pair of /16 in 10.64.0.0/10 and a routing table that overlap nothing in use; `ident` (hexadecimal) spreads the choice."""
     first = int(ident[:2], 16) % 32
     for step in range(32):
         second = 64 + 2 * ((first + step) % 32)
         pods = ipaddress.IPv4Network(f"10.{second}.0.0/16")
         services = ipaddress.IPv4Network(f"10.{second + 1}.0.0/16")
-        if not any(each.overlaps(pods) or each.overlaps(services) for each in used):
+        if 20000 + second not in tables and not any(each.overlaps(pods) or each.overlaps(services) for each in used):
             return Network(
                 bridge=f"pk{ident[:8]}",
                 pods=str(pods),
@@ -57,13 +57,18 @@ def plan(ident: str, used: Sequence[ipaddress.IPv4Network]) -> Network:
     raise LabError("no free pair of networks in 10.64.0.0/10; `ip route show table all` shows who uses them")
 
 
-def used_networks() -> list[ipaddress.IPv4Network]:
-    """Every IPv4 network that this machine has a route for, apart from the default."""
-    found = []
+def in_use() -> tuple[list[ipaddress.IPv4Network], set[int]]:
+    """Every IPv4 network that this machine has a route for, apart from the default; the numbers of tables with any route or rule.
+
+    A bridge that goes takes its routes along but for the one that says where the table ends: a killed cluster's table stays.
+    """
+    networks, tables = [], set()
     for route in json.loads(_ip("-j", "-4", "route", "show", "table", "all") or "[]"):
+        tables.add(str(route.get("table", "main")))
         with contextlib.suppress(ValueError):
-            found.append(ipaddress.IPv4Network(route.get("dst", ""), strict=False))
-    return found
+            networks.append(ipaddress.IPv4Network(route.get("dst", ""), strict=False))
+    tables |= {str(rule.get("table")) for rule in json.loads(_ip("-j", "rule") or "[]")}
+    return networks, {int(each) for each in tables if each.isdecimal()}
 
 
 def make(network: Network) -> None:
