@@ -1,6 +1,7 @@
 """Q48, P5: planned death costs nothing."""
 
 import signal
+import time
 from typing import Any
 
 import psycopg
@@ -30,6 +31,18 @@ def test_a_drain_lets_handlers_finish_claims_nothing_more_and_exits_with_0(stage
     report = _report(stage)
     assert (report["started"], report["finished"], report["handed_back"], report["abandoned"]) == (2, 2, 0, 0)
     assert report["truncated"] is False
+
+
+def test_no_moment_of_the_exit_is_deaf_to_a_second_signal(stage: Stage) -> None:
+    """Q48: told to stop again and again until it is gone, it still exits with 0."""
+    worker = stage.worker().ready()
+    worker.signal(signal.SIGTERM)
+    while "drained:" not in worker.log:
+        time.sleep(0.001)
+    while worker.process.poll() is None:
+        worker.signal(signal.SIGTERM)
+        time.sleep(0.00005)
+    assert worker.wait() == 0, worker.log
 
 
 def test_what_does_not_finish_in_time_is_handed_back_at_its_last_checkpoint(stage: Stage) -> None:

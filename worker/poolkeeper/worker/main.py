@@ -45,10 +45,8 @@ def main(
         _end(code)
     threading.Thread(target=_end_at, args=(by, code), name="poolkeeper-end", daemon=True).start()
     for number in SIGNALS:  # it has drained: its exit code stands
-        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+    loop.run_until_complete(loop.shutdown_asyncgens())  # and no close, which would make them deadly once more
     gc.freeze()  # else the interpreter looks at every object once more, seconds of a busy node that the grace does not have
     return code
 
