@@ -20,6 +20,14 @@ UNSEEN = {"functions", "access", "store clock", "vacuum", "idle in transaction",
 """What a login of workers or submitters may not look at."""
 
 
+@pytest.fixture
+def database(database: Database) -> Database:
+    """One that was tended just now, not when its template was made, which may be long ago in this run."""
+    with database.connect() as conn:
+        conn.execute("SELECT poolkeeper.maintain()")
+    return database
+
+
 def found(dsn: str) -> dict[str, Finding]:
     """The findings by name."""
     with connect(dsn) as conn:
