@@ -7,6 +7,9 @@ CREATE OR REPLACE FUNCTION poolkeeper.whereabouts(OUT system_id bigint, OUT data
 LANGUAGE plpgsql
 AS $$
 BEGIN
+    IF pg_is_in_recovery() THEN  -- where a position cannot be read; a standby's own error for that names neither cause nor remedy
+        RAISE EXCEPTION 'a standby' USING ERRCODE = 'read_only_sql_transaction';
+    END IF;
     database_oid := (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database());
     lsn := pg_current_wal_flush_lsn();
     timeline := left(pg_walfile_name(lsn), 8);
@@ -47,7 +50,6 @@ END $$;
 
 -- What a process remembers of its last answer: {timeline, lsn, renewals, accepts, session}, sealed with the installation's own
 -- key, which copies and restores of it have as well: nobody can hold an installation by inventing a position.
-DROP FUNCTION IF EXISTS poolkeeper.position(bigint);
 CREATE OR REPLACE FUNCTION poolkeeper.position(_session uuid, _renewals bigint) RETURNS jsonb
 LANGUAGE sql VOLATILE
 AS $$
@@ -61,7 +63,6 @@ $$;
 -- next one was seen first, on a timeline that has not begun, or counts more renewals of the session than there are here
 -- (_renewals; NULL: the session is not here at all, which says nothing after a retention). Positions of before the last
 -- acceptance are of what was given up. One that this installation did not seal says nothing.
-DROP FUNCTION IF EXISTS poolkeeper.compare_position(jsonb, bigint, timestamptz);
 CREATE OR REPLACE FUNCTION poolkeeper.compare_position(_position jsonb, _session uuid, _renewals bigint, _now timestamptz) RETURNS void
 LANGUAGE plpgsql
 AS $$
