@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.postgres import Database
-from fixtures.workers import Stage
+from fixtures.workers import Stage, StageOn
 from lab.postgres import Server
 from poolkeeper.store import connect, migrate
 
@@ -36,3 +36,20 @@ def own_stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
     made.apply()
     yield made
     made.close()
+
+
+@pytest.fixture
+def stage_on(tmp_path: Path) -> Iterator[StageOn]:
+    """Stages on servers that the test makes, migrated here."""
+    made: list[Stage] = []
+
+    def make(server: Server, dsn: str | None = None) -> Stage:
+        with connect(server.dsn()) as conn:
+            migrate.apply(conn, say=lambda _line: None)
+        made.append(Stage(dsn or server.dsn(), tmp_path))
+        made[-1].apply(max_deliveries=20)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

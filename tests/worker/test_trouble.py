@@ -12,15 +12,19 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
+from fixtures.layers import cannot_run
 from fixtures.load import Load
-from fixtures.workers import Stage, Worker, eventually
+from fixtures.workers import Stage, StageOn, Worker, eventually
+from lab import postgres_binaries
 from lab.postgres import Server
 from poolkeeper.store import calls, connect, run
 
 pytestmark = pytest.mark.wide
 
-Trouble = Callable[[Stage, Server], contextlib.AbstractContextManager[None]]
+Trouble = Callable[[Server], contextlib.AbstractContextManager[None]]
+Felt = Callable[[list[Worker], Load], bool]
 HELD = 3.0  # seconds that a trouble lasts; longer than a lease
+SMALLER_QUEUE = 17  # the Postgres from which on max_notify_queue_pages is there
 
 
 def both(stage: Stage) -> list[Worker]:
@@ -29,9 +33,21 @@ def both(stage: Stage) -> list[Worker]:
     return [worker.ready() for worker in (stage.worker(), stage.worker())]
 
 
-def said(workers: list[Worker], *words: str) -> bool:
-    """Whether some worker has said so."""
-    return any(word in worker.log for worker in workers for word in words)
+def logs(*words: str) -> Felt:
+    """It was felt when some worker has said one of these."""
+    return lambda workers, _: any(word in worker.log for worker in workers for word in words)
+
+
+def refuses(_: list[Worker], load: Load) -> bool:
+    """It was felt when a submit was refused."""
+    return bool(load.errors)
+
+
+def stands_still(_: list[Worker], load: Load) -> bool:
+    """It was felt when no task comes to its end."""
+    before = load.ran()
+    time.sleep(1)
+    return load.ran() == before
 
 
 def whole(workers: list[Worker]) -> None:
@@ -120,42 +136,42 @@ def _restarted(server: Server, how: str) -> Iterator[None]:
     server.start()
 
 
-TROUBLES: dict[str, tuple[Trouble, tuple[str, ...]]] = {
+TROUBLES: dict[str, tuple[Trouble, Felt]] = {
     "statements that take too long": (
-        lambda _, server: setting(server, "statement_timeout", "'1ms'"),
-        ("statement timeout", "took too long"),
+        lambda server: setting(server, "statement_timeout", "'1ms'"),
+        logs("statement timeout", "took too long"),
     ),
     "locks that are not had in time": (
-        lambda _, server: _both(setting(server, "lock_timeout", "'20ms'"), locked(server, "lease")),
-        ("holds a lock for too long",),
+        lambda server: _both(setting(server, "lock_timeout", "'20ms'"), locked(server, "lease")),
+        logs("holds a lock for too long"),
     ),
-    "a table held for longer than a lease": (lambda _, server: locked(server, "lease"), ("",)),
-    "a queue's row held": (lambda _, server: locked(server, "queue"), ("",)),
-    "deadlocks": (lambda _, server: failing(server, "40P01", "delivery"), ("trouble", "deadlock")),
-    "serialisation failures": (lambda _, server: failing(server, "40001", "lease"), ("trouble", "serial")),
-    "no disk space for a row": (lambda _, server: failing(server, "53100", "delivery"), ("trouble", "disk")),
-    "no memory": (lambda _, server: failing(server, "53200", "lease"), ("trouble", "memory")),
-    "a broken page": (lambda _, server: failing(server, "XX001", "delivery"), ("trouble",)),
-    "submits that fail": (lambda _, server: failing(server, "53100", "task"), ("",)),
+    "a table held for longer than a lease": (lambda server: locked(server, "lease"), stands_still),
+    "a queue's row held": (lambda server: locked(server, "queue"), stands_still),
+    "deadlocks": (lambda server: failing(server, "40P01", "delivery"), logs("trouble", "deadlock")),
+    "serialisation failures": (lambda server: failing(server, "40001", "lease"), logs("trouble", "serial")),
+    "no disk space for a row": (lambda server: failing(server, "53100", "delivery"), logs("trouble", "disk")),
+    "no memory": (lambda server: failing(server, "53200", "lease"), logs("trouble", "memory")),
+    "a broken page": (lambda server: failing(server, "XX001", "delivery"), logs("trouble")),
+    "submits that fail": (lambda server: failing(server, "53100", "task"), refuses),
     "read only": (
-        lambda _, server: setting(server, "default_transaction_read_only", "on"),
-        ("read-only", "read only", "database_read_only"),
+        lambda server: setting(server, "default_transaction_read_only", "on"),
+        logs("read-only", "read only", "database_read_only"),
     ),
-    "no connection left": (lambda _, server: full(server), ("connections_exhausted", "too many", "no connection")),
-    "restarted in order": (lambda _, server: _restarted(server, "fast"), ("trying again for ever",)),
-    "stopped at once": (lambda _, server: _restarted(server, "immediate"), ("trying again for ever",)),
+    "no connection left": (full, logs("connections_exhausted", "too many", "no connection")),
+    "restarted in order": (lambda server: _restarted(server, "fast"), logs("trying again for ever")),
+    "stopped at once": (lambda server: _restarted(server, "immediate"), logs("trying again for ever")),
 }
 
 
 @pytest.mark.parametrize("name", TROUBLES)
 def test_trouble_passes_without_a_loss_and_without_a_hand(own_stage: Stage, server: Server, name: str) -> None:
     """P1, P2, Q49: before, meanwhile and after; what was acknowledged has succeeded once, by id."""
-    trouble, words = TROUBLES[name]
+    trouble, felt = TROUBLES[name]
     workers = both(own_stage)
     with Load(own_stage) as load:
-        with trouble(own_stage, server):
+        with trouble(server):
             time.sleep(HELD)
-            eventually(lambda: said(workers, *words), f"a worker says one of {words}")
+            eventually(lambda: felt(workers, load), "the trouble is felt")
         load.flows("afterwards")
     print(load.account())  # noqa: T201 - shown where it fails
     whole(workers)
@@ -179,11 +195,11 @@ def test_a_snapshot_that_is_held_and_a_caller_that_sits_in_a_transaction_stop_no
 
 
 def test_a_full_notification_queue_fails_no_submit_and_stops_no_worker(
-    tmp_path: object, stage_on: Callable[[Server], Stage]
+    stage_on: StageOn,
 ) -> None:
     """Q15: somebody listens and sits in a transaction until the queue is full; hints are left out, polling is the truth."""
-    if _version() < 17:
-        pytest.skip("cannot run: before Postgres 17 the queue holds 8 GB and cannot be made smaller")
+    if postgres_binaries.find().major < SMALLER_QUEUE:
+        cannot_run("before Postgres 17 the notification queue holds 8 GB and cannot be made smaller")
     with Server(settings={"max_notify_queue_pages": "64"}) as server:
         stage = stage_on(server)
         workers = both(stage)
@@ -200,26 +216,3 @@ def test_a_full_notification_queue_fails_no_submit_and_stops_no_worker(
             assert not load.errors
         load.account()
         whole(workers)
-
-
-def _version() -> int:
-    with Server(fsync=False) as server, psycopg.connect(server.dsn()) as conn:
-        return conn.info.server_version // 10_000
-
-
-@pytest.fixture
-def stage_on(tmp_path) -> Iterator[Callable[[Server], Stage]]:
-    """A stage on a server that the test made."""
-    from poolkeeper.store import migrate
-
-    made: list[Stage] = []
-
-    def make(server: Server) -> Stage:
-        with connect(server.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-        made.append(Stage(server.dsn(), tmp_path))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()

@@ -5,7 +5,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -13,14 +13,11 @@ import pytest
 
 from fixtures.load import Load
 from fixtures.places import Clock, fill, small_disk
-from fixtures.workers import Stage, Worker, eventually
+from fixtures.workers import Stage, StageOn, Worker, eventually
 from lab.errors import LabError
 from lab.postgres import Server
-from poolkeeper.store import connect, migrate
 
 pytestmark = pytest.mark.wide
-
-StageOn = Callable[..., Stage]
 
 
 @pytest.fixture
@@ -29,23 +26,6 @@ def public() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pk-trouble-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
-
-
-@pytest.fixture
-def stage_on(tmp_path: Path) -> Iterator[StageOn]:
-    """A stage on a server that the test made."""
-    made: list[Stage] = []
-
-    def make(server: Server, dsn: str | None = None) -> Stage:
-        with connect(server.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-        made.append(Stage(dsn or server.dsn(), tmp_path))
-        made[-1].apply(max_deliveries=20)
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 def two(stage: Stage) -> list[Worker]:

@@ -31,6 +31,11 @@ class Binaries:
     def __str__(self) -> str:
         return f"PostgreSQL {self.version} from {self.folder}"
 
+    @property
+    def major(self) -> int:
+        """18 of 18.1."""
+        return int(self.version.split(".")[0])
+
 
 def find(wanted: str | None = None) -> Binaries:
     """The Postgres to use; `wanted` defaults to POOLKEEPER_TEST_PG."""

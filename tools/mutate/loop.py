@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -315,7 +315,7 @@ def bodies(sources: dict[str, str]) -> dict[str, str]:
 
 @contextmanager
 def mutated(guard: Guard | None) -> Iterator[None]:
-    """Have the tests' databases cloned from a template without the guard, and controls of that very text skipped."""
+    """Have the tests' databases cloned from a template without the guard, and leave alone what controls would take out of that very text."""
     from fixtures import postgres  # after pytest has set its paths
     from poolkeeper.store import migrate, statements
     from store.scene import Scene
@@ -327,9 +327,9 @@ def mutated(guard: Guard | None) -> Iterator[None]:
         return guard.without(text) if guard is not None and path.endswith(f"/{guard.file}") else text
 
     def control(self: Scene, function: str, old: str, new: str) -> Any:
-        if old not in self.value("SELECT pg_get_functiondef(%s::regprocedure)", function):
-            pytest.skip("a control of the guard that is gone")
-        return without(self, function, old, new)
+        """A control takes out what is gone here already: it sees what it wants to see, and judges nothing."""
+        gone = old not in self.value("SELECT pg_get_functiondef(%s::regprocedure)", function)
+        return nullcontext() if gone else without(self, function, old, new)
 
     @contextmanager
     def template(dsn: str, pod_host: str | None = None) -> Iterator[Callable[[], Any]]:
