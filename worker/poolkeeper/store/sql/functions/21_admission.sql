@@ -6,8 +6,8 @@
 -- time, and by what transactions hold that have not committed: about a second of submits. Limits up to 1000, and all of them
 -- while nobody counts (no worker, no operator), are counted by each submit itself, no further than the limit. A queue without
 -- such limits pays nothing. Of a tenant's tasks that are not ready a submit looks among the first 2000 of the queue only, beyond
--- which the last count is the least (among the first 200000 while nobody counts, as the fold does). Locks: the fold the row of backlog, SKIP LOCKED. Indexes: ready_claim, later_queue, suspect_claim,
--- ordered_next, which hold all that is counted.
+-- which the last count is the least, for a minute (among the first 20000 while nobody counts). Locks: the fold the row of
+-- backlog, SKIP LOCKED. Indexes: ready_claim, later_queue, suspect_claim, ordered_next, which hold all that is counted.
 
 -- Whether a queue bounds what waits.
 CREATE OR REPLACE FUNCTION poolkeeper.bounds_waiting(_q poolkeeper.queue) RETURNS boolean
@@ -46,7 +46,6 @@ END $$;
 
 -- The same of one lane; what is not ready, as far as it is among the first _far of the queue. Where there is more than that,
 -- what was last counted of the lane (_folded) is the least.
-DROP FUNCTION IF EXISTS poolkeeper.count_waiting_of(integer, bigint, bigint, bigint);
 CREATE OR REPLACE FUNCTION poolkeeper.count_waiting_of(_queue_id integer, _lane bigint, _most bigint, _far bigint, _folded bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 AS $$
@@ -90,11 +89,8 @@ BEGIN
         CONTINUE WHEN NOT FOUND;
         _cap := greatest(_q.max_waiting_per_tenant, (SELECT max(e.value::bigint) FROM jsonb_each_text(_q.tenant_max_waiting) AS e));
         IF _cap IS NOT NULL THEN
-            WITH RECURSIVE lane AS (
-                (SELECT r.lane FROM poolkeeper.ready AS r WHERE r.queue_id = _q.id ORDER BY r.lane LIMIT 1)
-                UNION ALL
-                SELECT n.lane FROM lane AS l CROSS JOIN LATERAL (
-                    SELECT r.lane FROM poolkeeper.ready AS r WHERE r.queue_id = _q.id AND r.lane > l.lane ORDER BY r.lane LIMIT 1) AS n
+            WITH lane AS (
+                SELECT w.lane FROM poolkeeper.lanes_with_work(_q.id, (-9223372036854775808)::bigint, 2147483647) AS w
             ), counted AS MATERIALIZED (
                 SELECT x.lane, sum(x.n)::bigint AS n FROM (
                     SELECT l.lane, c.n FROM lane AS l CROSS JOIN LATERAL (
@@ -138,7 +134,7 @@ AS $$
         WHEN _bound IS NULL THEN 0
         WHEN NOT _fresh OR _bound <= 1000 OR (_folded IS NULL AND 2 * _wanted > _bound) THEN CASE
             WHEN _lane IS NULL THEN poolkeeper.count_waiting(_queue_id, _bound)
-            ELSE poolkeeper.count_waiting_of(_queue_id, _lane, _bound, CASE WHEN _fresh THEN 2000 ELSE 200000 END, _folded) END
+            ELSE poolkeeper.count_waiting_of(_queue_id, _lane, _bound, CASE WHEN _fresh THEN 2000 ELSE 20000 END, _folded) END
         ELSE coalesce(_folded, 0)
     END
 $$;
@@ -150,8 +146,9 @@ AS $$
 DECLARE
     _folded bigint;
     _fresh  boolean;
+    _recent boolean;
 BEGIN
-    SELECT b.waiting, b.counted_at + 3 * poolkeeper.count_every(b.took) > _now INTO _folded, _fresh
+    SELECT b.waiting, b.counted_at + 3 * poolkeeper.count_every(b.took) > _now, b.counted_at + interval '1 minute' > _now INTO _folded, _fresh, _recent
     FROM poolkeeper.backlog AS b WHERE b.queue_id = _q.id;
     _fresh := coalesce(_fresh, false);
     IF NOT _fresh THEN
@@ -167,7 +164,7 @@ BEGIN
             WHERE a.nth = 1 AND k.task_id IS NULL
         ), lanes AS MATERIALIZED (
             SELECT l.lane, l.bound, poolkeeper.known_waiting(_q.id, l.lane, l.bound, l.wanted, _fresh,
-                CASE WHEN _fresh THEN (SELECT b.waiting FROM poolkeeper.backlog_lane AS b WHERE b.queue_id = _q.id AND b.lane = l.lane) END) AS waiting
+                CASE WHEN _fresh OR _recent THEN (SELECT b.waiting FROM poolkeeper.backlog_lane AS b WHERE b.queue_id = _q.id AND b.lane = l.lane) END) AS waiting
             FROM (SELECT a.lane, count(*) AS wanted, poolkeeper.lane_bound(_q, a.lane) AS bound FROM asked AS a GROUP BY a.lane) AS l
         ), within AS (
             SELECT a.ordinal, l.bound, l.waiting, coalesce(l.waiting + row_number() OVER (PARTITION BY a.lane ORDER BY a.ordinal) <= l.bound, true) AS fits
