@@ -19,7 +19,7 @@ from poolkeeper.errors import error
 from poolkeeper.store.connection import translated
 from poolkeeper.store.statements import sql_file, sql_names, statements
 
-SUPPORTED = range(2, 3)
+SUPPORTED = range(5, 6)
 """Schema versions that this program works with."""
 
 

@@ -75,9 +75,8 @@ class Worker:
         self._session: Session | None = None
         self._drain: Drain | None = None
         self._real_grace: float | None = None
-        self._position: dict[str, Any] | None = (
-            None  # what the store has acknowledged, for when it comes back as another (Q24)
-        )
+        # what the store has acknowledged, for when it comes back as another (Q24)
+        self._position: dict[str, Any] | None = None
         self._held: str | None = None
         self._progress: set[UUID] = set()  # what the next answered renewal tells
         self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named

@@ -120,7 +120,6 @@ $$;
 -- Who gets how many of _room, by looking only: in each round each lane gets its weight, the first one what it has left of
 -- its last round (_used of it are gone); inside a lane by priority with ageing (a task of priority p counts as
 -- p * priority_age older). The next time begins where this one ends. Looks as deep into each lane as even shares need.
-DROP FUNCTION IF EXISTS poolkeeper.deal(poolkeeper.queue, integer, poolkeeper.share[], bigint, integer);
 CREATE OR REPLACE FUNCTION poolkeeper.deal(
     _queue poolkeeper.queue, _room integer, _now timestamptz, INOUT _shares poolkeeper.share[], INOUT _after bigint, INOUT _used integer
 )
@@ -203,7 +202,6 @@ END $$;
 
 -- Claims up to _want tasks of one queue whose limiter, if it has one, is held by this transaction. _cursor: where this
 -- session's walk over the lanes stopped, [lane, what that one got of its round]; the last row says where it stops now.
-DROP FUNCTION IF EXISTS poolkeeper.claim_queue(poolkeeper.queue, poolkeeper.session, bigint, integer, integer, bigint, timestamptz);
 CREATE OR REPLACE FUNCTION poolkeeper.claim_queue(
     _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _cursor jsonb, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer

@@ -33,7 +33,6 @@ END $$;
 
 -- The first suspects of these queues that this session could run now, up to _most, those with the fewest misses first;
 -- _misses: with so many only. The limits of queues as far as looking tells. Index: suspect_claim.
-DROP FUNCTION IF EXISTS poolkeeper.next_suspects(integer[], bigint[], integer, smallint, timestamptz);
 CREATE OR REPLACE FUNCTION poolkeeper.next_suspects(_session poolkeeper.session, _queues integer[], _most integer, _misses smallint, _now timestamptz)
 RETURNS TABLE (task_id uuid, misses smallint)
 LANGUAGE plpgsql
@@ -132,7 +131,6 @@ END $$;
 -- the token. Refused where the task was canceled, its queue or type paused, its tenant suspended, its age passed or its
 -- session out of time (_queues: where all is well, but for _wary, where some of it is stopped): the delivery is then given back and costs nothing (Q16). [{t task, k token}]; answers a row
 -- 'refused' for each that may not start. One that has started already is left as it is.
-DROP FUNCTION IF EXISTS poolkeeper.start(jsonb, integer[], timestamptz);
 CREATE OR REPLACE FUNCTION poolkeeper.start(_starts jsonb, _queues integer[], _wary integer[], _now timestamptz) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$

@@ -2,7 +2,6 @@
 -- queue's visibility timeout, so one renewal keeps all. A session row is locked alone and only by its own process.
 
 -- Tenants (Q11): those that the login may see, narrowed by what the process asks for; of others it is offered nothing.
-DROP FUNCTION IF EXISTS poolkeeper.register_session(text, text[], text[], integer, jsonb);
 CREATE OR REPLACE FUNCTION poolkeeper.register_session(
     _pool text, _queues text[], _types text[], _concurrency integer, _info jsonb, _tenants text[] DEFAULT NULL, _tenants_except text[] DEFAULT NULL
 )

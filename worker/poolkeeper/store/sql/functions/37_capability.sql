@@ -4,7 +4,6 @@
 -- now; known, of these and of each pool's last session, which is remembered after it has gone. No row for a queue that
 -- no session ever served: nothing is known there, and everything counts as able, so that a first worker is started. narrow:
 -- the same of sessions and pools that take some tenants' tasks only, which are not in live and known; named: those tenants.
-DROP FUNCTION IF EXISTS poolkeeper.capable(integer, timestamptz);
 CREATE OR REPLACE FUNCTION poolkeeper.capable(_queue_id integer, _now timestamptz)
 RETURNS TABLE (queue_id integer, live bigint[], known bigint[], narrow poolkeeper.reach[], named text[])
 LANGUAGE sql STABLE
@@ -45,7 +44,6 @@ AS $$
 $$;
 
 -- Whether anybody is known who can run tasks of this type and tenant in this queue.
-DROP FUNCTION IF EXISTS poolkeeper.somebody_can(integer, text);
 CREATE OR REPLACE FUNCTION poolkeeper.somebody_can(_queue_id integer, _type text, _tenant text) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$

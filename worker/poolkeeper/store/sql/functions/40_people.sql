@@ -119,7 +119,6 @@ END $$;
 
 -- Takes a dead letter away from its table and records who did it and why, or answers why not, with the present state.
 -- One of two at once gets it (Q29).
-DROP FUNCTION IF EXISTS poolkeeper.take_dead(uuid, integer);
 CREATE OR REPLACE FUNCTION poolkeeper.take_dead(_task_id uuid, _seen_version integer, _kind text, _who text, _why text,
                                                 OUT code text, OUT state text, OUT state_version integer, OUT letter poolkeeper.dead)
 LANGUAGE plpgsql
@@ -164,6 +163,14 @@ BEGIN
     RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;
 END $$;
 
+-- What goes with discarded dead letters: their checkpoints, and the hold that they had on their ordering keys (Q9).
+CREATE OR REPLACE FUNCTION poolkeeper.put_away(_letters poolkeeper.dead[]) RETURNS void
+LANGUAGE sql
+AS $$
+    DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM unnest(_letters) AS d));
+    INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT DISTINCT d.queue_id, d.gate FROM unnest(_letters) AS d WHERE d.gate IS NOT NULL;
+$$;
+
 -- Arrow: dead -> canceled (reason discarded).
 CREATE OR REPLACE FUNCTION poolkeeper.discard(_task_id uuid, _who text, _why text, _seen_version integer DEFAULT NULL)
 RETURNS TABLE (code text, state text, state_version integer)
@@ -179,8 +186,7 @@ BEGIN
     SELECT * INTO _taken FROM poolkeeper.take_dead(_task_id, _seen_version, 'discarded', _who, _why);
     IF _taken.code IS NULL THEN
         _taken.state := 'canceled';
-        DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = _task_id;
-        PERFORM poolkeeper.free_key((_taken.letter).queue_id, (_taken.letter).gate);
+        PERFORM poolkeeper.put_away(ARRAY[_taken.letter]);
     END IF;
     RETURN QUERY SELECT _taken.code, _taken.state, _taken.state_version;
 END $$;

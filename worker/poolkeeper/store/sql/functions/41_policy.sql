@@ -7,7 +7,6 @@ CREATE OR REPLACE FUNCTION poolkeeper.dns_label(_name text) RETURNS boolean
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT _name ~ '^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$' $$;
 
-DROP FUNCTION IF EXISTS poolkeeper.apply_policy(text, text, text, text, jsonb, text, boolean);
 CREATE OR REPLACE FUNCTION poolkeeper.apply_policy(
     _cluster text, _namespace_uid text, _namespace text, _name text, _spec jsonb, _who text, _adopt text DEFAULT NULL, _term uuid DEFAULT NULL
 ) RETURNS TABLE (code text, queue_id integer, policy_version integer, changed boolean, owner text)

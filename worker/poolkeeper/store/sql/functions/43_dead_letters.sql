@@ -89,13 +89,18 @@ BEGIN
     RETURN QUERY SELECT _page.code, _page.cursor, NULL::uuid, NULL::text, NULL::text, NULL::timestamptz, NULL::text, NULL::text, NULL::text, NULL::integer;
 END $$;
 
--- Takes letters away from their table, each recorded with who and why; passes by those that somebody else has in hand.
-CREATE OR REPLACE FUNCTION poolkeeper.take_many_dead(_ids uuid[], _kind text, _who text, _why text) RETURNS poolkeeper.dead[]
+-- Takes the letters of one page away from their table, each recorded with who and why; passes by those that somebody else has
+-- in hand.
+CREATE OR REPLACE FUNCTION poolkeeper.take_matching(
+    _queue text, _filter jsonb, _cursor jsonb, _want integer, _most integer, _kind text, _who text, _why text,
+    OUT code text, OUT cursor jsonb, OUT letters poolkeeper.dead[]
+)
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _letters poolkeeper.dead[];
+    _ids uuid[];
 BEGIN
+    SELECT p.code, p.cursor, p.ids INTO code, cursor, _ids FROM poolkeeper.matching_page(_queue, _filter, _cursor, _want, _most) AS p;
     PERFORM poolkeeper.demand_durable();
     WITH gone AS (
         DELETE FROM poolkeeper.dead AS d WHERE d.task_id = ANY (ARRAY(
@@ -105,8 +110,7 @@ BEGIN
         INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, actor, reason, state_version)
         SELECT (g.d).task_id, (g.d).queue_id, poolkeeper.clock(), _kind, left(_who, 200), left(_why, 2000), (g.d).state_version + 1 FROM gone AS g
     )
-    SELECT array_agg(g.d ORDER BY (g.d).task_id) INTO _letters FROM gone AS g;
-    RETURN coalesce(_letters, '{}');
+    SELECT coalesce(array_agg(g.d ORDER BY (g.d).task_id), '{}') INTO letters FROM gone AS g;
 END $$;
 
 -- Arrow: dead -> ready, as requeue, for one page of what matches. Answers the tasks that it did.
@@ -120,16 +124,14 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    _page    record;
-    _letters poolkeeper.dead[];
+    _taken record;
 BEGIN
-    SELECT * INTO _page FROM poolkeeper.matching_page(_queue, _filter, _cursor, _want, _most);
-    _letters := poolkeeper.take_many_dead(_page.ids, 'requeued', _who, _why);
-    IF cardinality(_letters) > 0 THEN
-        PERFORM poolkeeper.put_back(_letters, poolkeeper.clock());
+    SELECT * INTO _taken FROM poolkeeper.take_matching(_queue, _filter, _cursor, _want, _most, 'requeued', _who, _why);
+    IF cardinality(_taken.letters) > 0 THEN
+        PERFORM poolkeeper.put_back(_taken.letters, poolkeeper.clock());
         PERFORM poolkeeper.wake();
     END IF;
-    RETURN QUERY SELECT _page.code, _page.cursor, ARRAY(SELECT d.task_id FROM unnest(_letters) AS d);
+    RETURN QUERY SELECT _taken.code, _taken.cursor, ARRAY(SELECT d.task_id FROM unnest(_taken.letters) AS d);
 END $$;
 
 -- Arrow: dead -> canceled, as discard, for one page of what matches. Answers the tasks that it did.
@@ -143,14 +145,9 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    _page    record;
-    _letters poolkeeper.dead[];
-    _ids     uuid[];
+    _taken record;
 BEGIN
-    SELECT * INTO _page FROM poolkeeper.matching_page(_queue, _filter, _cursor, _want, _most);
-    _letters := poolkeeper.take_many_dead(_page.ids, 'discarded', _who, _why);
-    _ids := ARRAY(SELECT d.task_id FROM unnest(_letters) AS d);
-    DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_ids);
-    INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT DISTINCT d.queue_id, d.gate FROM unnest(_letters) AS d WHERE d.gate IS NOT NULL;
-    RETURN QUERY SELECT _page.code, _page.cursor, _ids;
+    SELECT * INTO _taken FROM poolkeeper.take_matching(_queue, _filter, _cursor, _want, _most, 'discarded', _who, _why);
+    PERFORM poolkeeper.put_away(_taken.letters);
+    RETURN QUERY SELECT _taken.code, _taken.cursor, ARRAY(SELECT d.task_id FROM unnest(_taken.letters) AS d);
 END $$;

@@ -45,7 +45,6 @@ CREATE OR REPLACE VIEW poolkeeper.tasks AS
     CROSS JOIN LATERAL poolkeeper.present_state(t.id) AS p;
 
 -- erased: what retention has taken of it; payload, result or checkpoint is then null and was not.
-DROP FUNCTION IF EXISTS poolkeeper.task_view(uuid);
 CREATE OR REPLACE FUNCTION poolkeeper.task_view(_task_id uuid)
 RETURNS TABLE (id uuid, queue text, type text, tenant text, priority integer, state text, reason text, state_version integer,
                accepted_at timestamptz, run_at timestamptz, expires_at timestamptz, payload jsonb, result jsonb, labels jsonb,

@@ -3,7 +3,6 @@
 
 -- One queue. _live, _known: what somebody can run there (poolkeeper.capable), NULL where no worker was ever seen. A task
 -- that nobody can run is ready, and counted as such, but no work that could run now: it makes nothing look old (O12).
-DROP FUNCTION IF EXISTS poolkeeper.queue_stats(poolkeeper.queue, timestamptz, bigint[], bigint[]);
 CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(
     _q poolkeeper.queue, _now timestamptz, _live bigint[], _known bigint[], _narrow poolkeeper.reach[], _named text[]
 ) RETURNS jsonb

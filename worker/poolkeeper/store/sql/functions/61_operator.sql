@@ -127,7 +127,6 @@ END $$;
 -- The dead letters of a queue that were not announced yet, as one numbered batch (O24). The same batch is answered
 -- until it is confirmed, and its number is never given to another, whatever becomes of its members: an Event named after
 -- it is never made twice, and none is taken for one that was. Locks: the counter, then the letters. Index: dead_unannounced.
-DROP FUNCTION IF EXISTS poolkeeper.dead_batch(integer), poolkeeper.dead_batch(integer, uuid);
 CREATE OR REPLACE FUNCTION poolkeeper.dead_batch(_queue_id integer, _term uuid DEFAULT NULL)
 RETURNS TABLE (number integer, count bigint, first_task uuid, first_reason text, first_error_class text, first_error text,
                types jsonb, reasons jsonb, tenants bigint, at timestamptz)

@@ -4,7 +4,6 @@
 -- queues that were purged. Of several at once one works, the others answer with nothing. One page of each kind; more says
 -- that there is more to do now. Waits 0.2 s at most, and leaves partitions that somebody holds for the next time.
 
-DROP FUNCTION IF EXISTS poolkeeper.maintain();
 CREATE OR REPLACE FUNCTION poolkeeper.maintain(_most integer DEFAULT 1000)
 RETURNS TABLE (tasks bigint, payloads bigint, results bigint, checkpoints bigint, dead_letters bigint, keys bigint, sessions bigint,
                decisions bigint, drains bigint, made integer, dropped integer, more boolean)
