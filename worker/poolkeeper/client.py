@@ -5,51 +5,26 @@ that commits. What is no JSON is refused before anything is sent (Q8). `submit` 
 nothing is lost by not looking; `submit_many` returns a verdict per task. Repeats nothing: submit with a `key` to be able to.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
 
 import psycopg
 
-from poolkeeper import jsonsafe
 from poolkeeper.codes import Code
-from poolkeeper.errors import NotFound, Refused, error
+from poolkeeper.errors import NotFound, error
+from poolkeeper.redact import bounded, shown
 from poolkeeper.store import Call, TaskView, Verdict, aconnect, arun, calls, connect, run
 from poolkeeper.store.rows import Changed
+from poolkeeper.wishes import Task, Wishes, numbered, sendable, text
+from poolkeeper.wishes import task_id as an_id
 
 T = TypeVar("T")
 
 PAGE = 10_000
 """Tasks of one call to the store."""
-
-
-class Wishes(TypedDict, total=False):
-    """What may be said about a task beside queue, type and payload; absent: the queue's default.
-
-    `key` makes submitting idempotent within (tenant, queue); `run_at` must be aware of its time zone; `max_age` counts from
-    `run_at`. Tasks of one `ordering_key` within (tenant, queue) run one after the other, in the order of their submits.
-    """
-
-    tenant: str
-    key: str | None
-    priority: int | None
-    run_at: datetime | None
-    delay: timedelta | None
-    max_age: timedelta | None
-    max_deliveries: int | None
-    labels: Mapping[str, str] | None
-    traceparent: str | None
-    ordering_key: str | None
-
-
-class Task(Wishes):
-    """One task of `submit_many`."""
-
-    type: str
-    payload: Any
 
 
 class Client:
@@ -73,11 +48,11 @@ class Client:
 
     def get(self, task_id: UUID) -> TaskView:
         """Return a task as it is now; raises NotFound."""
-        return _found(task_id, self._run(calls.task(_an_id(task_id))))
+        return _found(task_id, self._run(calls.task(an_id(task_id))))
 
     def cancel(self, task_id: UUID, *, who: str, why: str) -> Changed:
         """Cancel a task: at once while it waits, by telling its handler while it runs; raises NotFound, Conflict."""
-        return _changed(task_id, self._run(calls.cancel(_an_id(task_id), who=who, why=why)))
+        return _changed(task_id, self._run(_cancel(an_id(task_id), who, why)))
 
     def close(self) -> None:
         """Close the connection that is the client's own."""
@@ -122,11 +97,11 @@ class AsyncClient:
 
     async def get(self, task_id: UUID) -> TaskView:
         """Return a task as it is now; raises NotFound."""
-        return _found(task_id, await self._run(calls.task(_an_id(task_id))))
+        return _found(task_id, await self._run(calls.task(an_id(task_id))))
 
     async def cancel(self, task_id: UUID, *, who: str, why: str) -> Changed:
         """Cancel a task: at once while it waits, by telling its handler while it runs; raises NotFound, Conflict."""
-        return _changed(task_id, await self._run(calls.cancel(_an_id(task_id), who=who, why=why)))
+        return _changed(task_id, await self._run(_cancel(an_id(task_id), who, why)))
 
     async def close(self) -> None:
         """Close the connection that is the client's own."""
@@ -144,6 +119,8 @@ class AsyncClient:
 
     async def _run(self, call: Call[T]) -> T:
         if self._dsn is None:
+            if not isinstance(self._given, psycopg.AsyncConnection):
+                raise TypeError(f"expected an AsyncConnection of psycopg 3, not {type(self._given).__name__}")
             return await arun(self._given, call)
         if self._own is None or self._own.closed:
             self._own = await aconnect(self._dsn, name="poolkeeper client")
@@ -175,50 +152,20 @@ def _one_of(connection: Any, dsn: str | None) -> str | None:
 
 
 def _submit(queue: str, type: str, payload: Any, wishes: Wishes) -> Call[Verdict]:  # noqa: A002
-    _check_wishes({**wishes, "type": type}, "")
-    return calls.submit(queue, type, jsonsafe.plain(payload), **wishes)
+    task = sendable({**wishes, "type": type, "payload": payload})
+    return calls.submit(text(queue, "queue", Code.UNKNOWN_QUEUE), **task)
 
 
 def _pages(queue: str, tasks: Iterable[Task]) -> Iterator[Call[list[Verdict]]]:
-    numbered = enumerate(tasks)
-    while page := list(islice(numbered, PAGE)):
-        yield _submit_many(queue, page)
+    text(queue, "queue", Code.UNKNOWN_QUEUE)
+    several = numbered(tasks)
+    while page := list(islice(several, PAGE)):
+        yield calls.submit_many(queue, [sendable(task, f"tasks[{index}].") for index, task in page])
 
 
-def _submit_many(queue: str, tasks: Sequence[tuple[int, Task]]) -> Call[list[Verdict]]:
-    checked: list[dict[str, Any]] = []
-    for index, task in tasks:
-        _check_wishes(task, f"tasks[{index}].")
-        checked.append({**task, "payload": jsonsafe.plain(task.get("payload"), f"payload of tasks[{index}]")})
-    return calls.submit_many(queue, checked)
+def _cancel(found: UUID, who: str, why: str) -> Call[Changed]:
+    return calls.cancel(found, who=text(who, "who"), why=text(why, "why"))
 
-
-def _check_wishes(wishes: Mapping[str, Any], where: str) -> None:
-    for name, code in _TEXTS.items():
-        text = wishes.get(name)
-        reason = jsonsafe.text_fault(text) if isinstance(text, str) else None
-        if reason is not None:
-            raise error(code, f"{where}{name} {ascii(text)[:80]} {reason}")
-    for name in ("priority", "max_deliveries"):
-        found = jsonsafe.find_fault(wishes.get(name))
-        if found is not None:
-            raise Refused(Code.OPTION_INVALID, f"{where}{name} {found[1]}")
-    moment = wishes.get("run_at")
-    if isinstance(moment, datetime) and moment.tzinfo is None:
-        raise Refused(
-            Code.OPTION_INVALID,
-            f"{where}run_at {moment.isoformat()} says no time zone; use datetime.now(UTC) or .replace(tzinfo=…)",
-        )
-    jsonsafe.plain(wishes.get("labels"), f"{where}labels")
-
-
-_TEXTS = {
-    "type": Code.TYPE_INVALID,
-    "tenant": Code.TENANT_INVALID,
-    "key": Code.KEY_INVALID,
-    "traceparent": Code.OPTION_INVALID,
-}
-"""Wishes that are texts, and the code of one that is none for Postgres; what is in them else is for the store to judge."""
 
 REMEDIES = {
     Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue, which must be Ready, or by poolkeeper queue apply; "
@@ -244,47 +191,32 @@ REMEDIES = {
 
 
 _NAMED = {
-    Code.TYPE_INVALID: "type",
-    Code.UNKNOWN_TYPE: "type",
-    Code.TENANT_INVALID: "tenant",
-    Code.ROLE_NOT_ALLOWED: "tenant",
-    Code.TENANT_QUEUE_LIMIT: "tenant",
-    Code.KEY_INVALID: "key",
-    Code.KEY_CONFLICT: "key",
-    Code.KEY_IN_FLIGHT: "key",
-    Code.LABELS_INVALID: "labels",
+    Code.TYPE_INVALID: ("type",),
+    Code.UNKNOWN_TYPE: ("type",),
+    Code.TENANT_INVALID: ("tenant",),
+    Code.ROLE_NOT_ALLOWED: ("tenant",),
+    Code.TENANT_QUEUE_LIMIT: ("tenant",),
+    Code.KEY_INVALID: ("key", "ordering_key"),
+    Code.KEY_CONFLICT: ("key",),
+    Code.KEY_IN_FLIGHT: ("key",),
+    Code.LABELS_INVALID: ("labels",),
+    Code.OPTION_INVALID: ("priority", "run_at", "delay", "max_age", "max_deliveries", "traceparent"),
 }
-"""The wish that a refusal is about."""
-
-_OPTIONS = ("priority", "run_at", "delay", "max_age", "max_deliveries", "traceparent")
-"""The wishes that `option_invalid` may be about."""
+"""The wishes that a refusal may be about: those of them that were given are named."""
 
 
 def _accepted(queue: str, wishes: Mapping[str, Any], verdict: Verdict) -> Verdict:
     if verdict.code is None:
         return verdict
-    named = [_NAMED[verdict.code]] if verdict.code in _NAMED else []
-    if verdict.code == Code.OPTION_INVALID:
-        named = [name for name in _OPTIONS if wishes.get(name) is not None]
-    about = ", ".join(f"{name} {ascii(wishes.get(name))[:80]}" for name in named) or "the task"
+    named = [name for name in _NAMED.get(verdict.code, ()) if wishes.get(name) is not None]
+    about = ", ".join(f"{name} {shown(wishes[name])}" for name in named) or "the task"
     bound = "" if verdict.limit is None else f", limit {verdict.limit}, present {verdict.current}"
     remedy = f"; {REMEDIES[verdict.code]}" if verdict.code in REMEDIES else ""
     raise error(
         verdict.code,
-        f'queue "{queue if "/" in queue else f"default/{queue}"}" refused {about}: {verdict.code}{bound}{remedy}',
+        f'queue "{bounded(queue if "/" in queue else f"default/{queue}", 200)}" refused {about}: {verdict.code}{bound}{remedy}',
         retry_after=verdict.retry_after,
     )
-
-
-def _an_id(task_id: object) -> UUID:
-    if isinstance(task_id, UUID):
-        return task_id
-    try:
-        return UUID(task_id if isinstance(task_id, str) else "")
-    except ValueError:
-        raise Refused(
-            Code.OPTION_INVALID, f"task_id {ascii(task_id)[:80]} is no UUID; give what submit returned"
-        ) from None
 
 
 def _found(task_id: UUID, view: TaskView | None) -> TaskView:

@@ -5,6 +5,7 @@ Does not decide when a retry comes: the store computes the backoff and its bound
 """
 
 import asyncio
+import sys
 import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from pydantic import ValidationError
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import LeaseLost, Refused
-from poolkeeper.redact import bounded, redact
+from poolkeeper.redact import bounded, redact, shown
 
 MAX_NAME = 200
 """Bytes of the name of an error's class that are kept."""
@@ -41,16 +42,16 @@ class RetryAfter(EndsDelivery):
     """The delivery failed; try again in `seconds` at the earliest (counts as a failure)."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        super().__init__(reason or f"retry after {seconds:g} s")
-        self.seconds = _not_negative(seconds)
+        self.seconds = _seconds(seconds)
+        super().__init__(reason or f"retry after {self.seconds:g} s")
 
 
 class Snooze(EndsDelivery):
     """Nothing failed, the task is simply not due yet: deliver it again in `seconds` (bounded by `maxSnoozes`)."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
-        super().__init__(reason or f"snoozed for {seconds:g} s")
-        self.seconds = _not_negative(seconds)
+        self.seconds = _seconds(seconds)
+        super().__init__(reason or f"snoozed for {self.seconds:g} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ def _text(error: BaseException) -> str | None:
     return bounded(redact(_words(error))) or None
 
 
-def _not_negative(seconds: float) -> float:
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"seconds must be a finite number of at least 0, not {seconds!r}")
-    return float(seconds)
+def _seconds(given: float) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= sys.float_info.max:
+        raise ValueError(f"seconds must be a finite number of at least 0, not {shown(given)}")
+    return float(given)

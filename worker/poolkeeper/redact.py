@@ -38,3 +38,13 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
     if len(raw) <= limit:
         return raw.decode()
     return raw[: limit - 3].decode("utf-8", "ignore") + "…"
+
+
+def shown(value: object) -> str:
+    """What a value is, in at most 80 characters, also where its own words fail."""
+    kind = type(value).__name__[:40]
+    if value is None or isinstance(value, bool | float):
+        return ascii(value)[:80]
+    if isinstance(value, str):
+        return ascii(value[:80])[:80]
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"

@@ -14,9 +14,10 @@ import click
 
 from poolkeeper import jsonsafe
 from poolkeeper.cli.output import harmless
-from poolkeeper.client import PAGE, Client, Task
+from poolkeeper.client import PAGE, Client
 from poolkeeper.durations import parse_duration
 from poolkeeper.store.rows import Verdict
+from poolkeeper.wishes import Task
 
 TOLD = 20
 """Refusals that are written out; the others are counted."""

@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import PoolkeeperError, error
-from poolkeeper.redact import bounded, redact
+from poolkeeper.redact import bounded, redact, shown
 
 _SETTINGS: dict[str, str] = {
     "connect_timeout": "10",
@@ -36,6 +36,8 @@ HIGHEST_PORT = 65535
 
 def parse_dsn(dsn: str) -> dict[str, Any]:
     """Return the parts of a DSN; raises ValueError with what is wrong, of which no part is quoted."""
+    if not isinstance(dsn, str):
+        raise ValueError(f"is {shown(dsn)}, not a text; {EXPECTED}")  # noqa: TRY004  (as for all that is wrong with it)
     try:
         given = conninfo_to_dict(dsn.strip())
     except (psycopg.ProgrammingError, UnicodeError):
