@@ -39,6 +39,9 @@ class TestFairness:
         asks = [Ask("small", 3, 1, 1), Ask("light", 100, 1, 1), Ask("heavy", 100, 1, 3)]
         assert fair(43, asks) == {"small": 3, "light": 10, "heavy": 30}
 
+    def test_a_slot_of_many_calls_does_not_starve_beside_slots_of_few(self):
+        assert fair(8, [Ask("deep", 5, 7, 1), Ask("flat", 50, 1, 1)]) == {"deep": 1, "flat": 1}
+
     def test_what_rounding_leaves_is_handed_out_too(self):
         assert sum(fair(10, [Ask(n, 9, 1, 1) for n in "abc"]).values()) == 10
 
@@ -59,11 +62,11 @@ class TestFairness:
             assert capacity - used < ask.unit, "capacity is left that an asker could use"
             mine = (got[ask.name] + 1) * ask.unit / ask.weight
             for other in asks:
-                if got[other.name] and other.name != ask.name:
-                    # A slot is the smallest step, so equal shares may differ by one slot of either.
-                    assert (got[other.name] - 1) * other.unit / other.weight <= mine + max(
-                        o.unit / o.weight for o in asks
-                    )
+                more = sum((had - 1) * other.unit / other.weight > mine for had in range(2, got[other.name] + 1))
+                # what nobody below could use is handed out as well: less than a slot of theirs
+                assert not more or more * other.unit + capacity - used < ask.unit, other
+        if sum(ask.unit for ask in asks if ask.slots) <= capacity:
+            assert all(got[ask.name] for ask in asks if ask.slots), "somebody starves"
 
 
 class TestShares:

@@ -22,8 +22,11 @@ class Ask:
 
 def fair(capacity: int, asks: Sequence[Ask]) -> dict[str, int]:
     """Slots for each asker out of `capacity` calls."""
-    got = _whole(asks, _level(max(capacity, 0), asks))
-    left = max(capacity, 0) - sum(got[ask.name] * ask.unit for ask in asks)
+    capacity = max(capacity, 0)
+    got = _whole(asks, _level(capacity, asks))
+    left = capacity - sum(got[ask.name] * ask.unit for ask in asks)
+    if sum(ask.unit for ask in asks if ask.slots) <= capacity:
+        got, left = _nobody_starves(asks, got, left)
     return _topped_up(asks, got, left)
 
 
@@ -48,6 +51,25 @@ def _whole(asks: Sequence[Ask], level: Fraction | None) -> dict[str, int]:
     if level is None:
         return {ask.name: ask.slots for ask in asks}
     return {ask.name: min(ask.slots, int(level * ask.weight // ask.unit)) for ask in asks}
+
+
+def _nobody_starves(asks: Sequence[Ask], got: Mapping[str, int], left: int) -> tuple[dict[str, int], int]:
+    """Give a first slot to those whose share is less than one, from those with the most per weight; and what is left then."""
+    out, by_name = dict(got), {ask.name: ask for ask in asks}
+    for ask in asks:
+        if ask.slots and not out[ask.name]:
+            out[ask.name] = 1
+            left -= ask.unit
+    heap = [(-Fraction(out[a.name] * a.unit, a.weight), a.name) for a in asks if out[a.name] > 1]
+    heapify(heap)
+    while left < 0:
+        _, name = heappop(heap)
+        ask = by_name[name]
+        out[name] -= 1
+        left += ask.unit
+        if out[name] > 1:
+            heappush(heap, (-Fraction(out[name] * ask.unit, ask.weight), name))
+    return out, left
 
 
 def _topped_up(asks: Sequence[Ask], got: Mapping[str, int], left: int) -> dict[str, int]:
