@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from fixtures.neighbours import Crowd
 from fixtures.postgres import Database
 from poolkeeper.audit import Audit
 from poolkeeper.store import calls, run
@@ -26,7 +27,7 @@ def broken_invariants(conn: psycopg.Connection) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def stage(pg_template: Callable[[], Database]) -> Iterator[Database]:
     """The database of all scenes: emptied for each, since a clone and its logins cost more than most tests."""
-    made = pg_template()
+    made = getattr(pg_template, "kept", pg_template)()  # `make mutate` keeps one from run to run
     yield made
     made.drop()
 
@@ -64,3 +65,9 @@ def scene(bare_scene: Scene) -> Scene:
     """A stage with the queue `q` of defaults."""
     bare_scene.queue()
     return bare_scene
+
+
+@pytest.fixture
+def crowd(bare_scene: Scene) -> Crowd:
+    """A stage full of neighbours, beside whom a test acts on one thing."""
+    return Crowd(bare_scene)

@@ -23,6 +23,19 @@ _GROWING = """
     SELECT format('TRUNCATE %%s RESTART IDENTITY', string_agg(c.oid::regclass::text, ', ')) FROM pg_class AS c
     WHERE c.relnamespace = 'poolkeeper'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relname <> ALL (%s)
 """
+_QUICKLY = """
+    DO $$ DECLARE _name regclass; BEGIN
+        SET LOCAL session_replication_role = replica;  -- no foreign key is asked: everything goes
+        FOR _name IN SELECT c.oid FROM pg_class AS c
+            WHERE c.relnamespace = 'poolkeeper'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+              AND c.relname <> ALL (string_to_array('<kept>', ' ')) LOOP
+            EXECUTE format('DELETE FROM %s', _name);
+        END LOOP;
+        PERFORM setval(d.objid::regclass, 1, false) FROM pg_depend AS d JOIN pg_class AS c ON c.oid = d.refobjid
+        WHERE d.deptype = 'i' AND c.relnamespace = 'poolkeeper'::regnamespace AND d.classid = 'pg_class'::regclass
+          AND EXISTS (SELECT FROM pg_class AS s WHERE s.oid = d.objid AND s.relkind = 'S');
+    END $$;
+"""
 KINDS = ("submitter", "worker", "operator", "reader", "person")
 
 _MOVABLE_CLOCK = """
@@ -37,6 +50,9 @@ _MOVABLE_CLOCK = """
 class Scene:
     """One database with its actors."""
 
+    lasts = True
+    """Whether a database serves many tests: then it is emptied without a trace, which costs ten times as much."""
+
     def __init__(self, database: Database, stack: ExitStack) -> None:
         self.database = database
         self._stack = stack
@@ -47,7 +63,10 @@ class Scene:
 
     def clear(self) -> None:
         """Take away what an earlier test left, apart from what the installation itself consists of."""
-        self.owner.execute(self.value(_GROWING, list(_KEPT)))
+        if self.lasts:
+            self.owner.execute(self.value(_GROWING, list(_KEPT)))
+        else:
+            self.owner.execute(_QUICKLY.replace("<kept>", " ".join(_KEPT)))
         self.owner.execute(
             "UPDATE poolkeeper.contact SET seen_at = poolkeeper.clock(), gap_from = NULL, gap_to = NULL, whole = false, proven = false"
         )

@@ -18,9 +18,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests")]
 
-from lab.postgres import Server  # noqa: E402 - paths first
+from lab.cache import folder  # noqa: E402 - paths first
+from lab.postgres import Server  # noqa: E402
 from mutate.guards import Guard, guards  # noqa: E402
-from mutate.loop import REFUSED, SURVIVED, Loop, Verdict  # noqa: E402
+from mutate.loop import REFUSED, SURVIVED, Bounds, Loop, Verdict  # noqa: E402
 from poolkeeper.store.statements import sql_file, sql_names  # noqa: E402
 
 KNOWN = ROOT / "tests" / "store" / "survivors.txt"
@@ -41,7 +42,7 @@ def known() -> dict[str, str]:
 
 def chosen(every: list[Guard], sample: int | None, seed: int, only: str) -> list[Guard]:
     """Those that are asked for, in the order of the seed, so that no file comes last."""
-    found = [guard for guard in every if re.search(only, guard.name)]
+    found = [guard for guard in every if re.search(only, f"{guard.file}: {guard.name}")]
     random.Random(seed).shuffle(found)  # noqa: S311 - no secret
     return found if sample is None else found[:sample]
 
@@ -51,7 +52,7 @@ def main() -> int:
     options = argparse.ArgumentParser(prog="make mutate", description=__doc__)
     options.add_argument("--sample", type=int, help="so many guards, drawn by the seed; all without it")
     options.add_argument("--seed", type=int, default=random.randrange(10**6))  # noqa: S311 - no secret
-    options.add_argument("--only", default="", help="a pattern on 'function: kind: text'")
+    options.add_argument("--only", default="", help="a pattern on 'file: function: kind: text'")
     options.add_argument("--list", action="store_true", help="print the guards and end")
     options.add_argument("--together", type=int, default=2, help="so many at once")
     options.add_argument("--seconds", type=float, default=float("inf"), help="begin with none after so many")
@@ -81,12 +82,11 @@ def main() -> int:
 
     with (
         Server(fsync=False, settings={"track_functions": "all", "max_connections": "300"}) as server,
-        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as scratch,
     ):
         os.environ["POOLKEEPER_TEST_DSN"] = server.dsn()
-        loop = Loop(
-            texts, picked, Path(folder), tell, together=asked.together, seconds=asked.seconds, patience=asked.patience
-        )
+        bounds = Bounds(asked.together, asked.seconds, asked.patience)
+        loop = Loop(texts, picked, Path(scratch), folder() / "mutate", tell, bounds)
         options_ = [
             "-p",
             "no:terminal",
@@ -109,6 +109,16 @@ def main() -> int:
     return report(loop.verdicts, time.monotonic() - began)
 
 
+def table(tried: list[Verdict]) -> str:
+    """What became of them, file by file."""
+    lines = ["| file | tried | killed | survived |", "| --- | --- | --- | --- |"]
+    for file in sorted({each.guard.file for each in tried}):
+        mine = [each for each in tried if each.guard.file == file]
+        alive = sum(each.ended == SURVIVED for each in mine)
+        lines.append(f"| `{file}` | {len(mine)} | {len(mine) - alive} | {alive} |")
+    return "\n".join(lines)
+
+
 def report(verdicts: list[Verdict], seconds: float) -> int:
     """Say what became of them; 0 if it is as it should be."""
     reasons = known()
@@ -116,6 +126,7 @@ def report(verdicts: list[Verdict], seconds: float) -> int:
     alive = sorted((each for each in tried if each.ended == SURVIVED), key=lambda each: each.guard.name)
     new = [each for each in alive if each.guard.name not in reasons]
     dead = {each.guard.name for each in tried if each.ended != SURVIVED} & reasons.keys()
+    print(table(tried))
     for each in alive:
         print(f"survived: {each.guard.name} | {reasons.get(each.guard.name, 'NOT KNOWN')}")
     for name in sorted(dead):

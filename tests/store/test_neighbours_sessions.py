@@ -1,0 +1,223 @@
+"""What a session does concerns its own queues, types, tenants, pool and leases, beside a crowd of others (Q11, Q12, Q20, Q51)."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from fixtures.neighbours import BOUNDED, FOREIGN, LIMITED, ONES_OWN, PLAIN, QUEUES, Crowd
+from poolkeeper.store import Call, Settle, calls, run
+from store.scene import Worker
+
+
+def ready(crowd: Crowd, queue: str, **where: Any) -> set[UUID]:
+    """What is ready in a queue, by looking at the tables."""
+    query = "SELECT r.task_id, t.type, t.tenant FROM poolkeeper.ready AS r JOIN poolkeeper.task AS t ON t.id = r.task_id WHERE r.queue_id = %s"
+    rows = crowd.scene.rows(query, crowd.queue_ids[queue])
+    return {row.task_id for row in rows if all(getattr(row, name) == value for name, value in where.items())}
+
+
+def of_own(
+    crowd: Crowd,
+    queues: tuple[str, ...],
+    *,
+    types: tuple[str, ...] = ("a.b", "a.c"),
+    pool: str = "local/new",
+    **limits: Any,
+) -> Worker:
+    """A worker of a pool of its own."""
+    call = calls.register_session(pool, queues, types, concurrency=50, info={"build": "b2"}, **limits)
+    conn = crowd.scene.connect("worker")
+    return Worker(conn, run(conn, call))
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_claim_takes_of_its_own_queue(crowd: Crowd, queue: str) -> None:
+    """Q10, Q11: all that is ready there, of its types and tenants, and nothing else is moved."""
+    for tenant in ("t1", "t2"):
+        crowd.scene.submit("a.b", 5, queue=queue, tenant=tenant)
+    home = crowd.queue_ids[queue]
+    for how in ({"tenants": ["t2"]}, {"tenants_except": ["t1"]}):
+        mine = ready(crowd, queue, type="a.b", tenant="t2")
+        worker = of_own(crowd, (queue,), types=("a.b",), **how)  # type: ignore[arg-type]
+        with crowd.untouched(*mine) as own:
+            own.queues.add(home)
+            claimed = worker.claim(40)
+        assert {c.task_id for c in claimed} == mine
+        assert len(mine) == 1
+        worker.turn([Settle(c.task_id, c.token, "handed_back", started=False) for c in claimed])
+    worker = of_own(crowd, (queue,))
+    mine = ready(crowd, queue)
+    with crowd.untouched(*mine) as own:
+        own.queues.add(home)
+        claimed = worker.claim(40)
+    assert {c.task_id for c in claimed} == mine
+    assert len(mine) == 5
+    limits = crowd.scene.rows(
+        "SELECT run_by, progress_by FROM poolkeeper.lease WHERE session_id = %s", worker.session.id
+    )
+    assert {None not in row for row in limits} == {queue == LIMITED}
+
+
+def test_a_claim_for_one_takes_the_first_of_its_kind(crowd: Crowd) -> None:
+    """Q10: one, of its type, from the front."""
+    one = crowd.scene.submit("one.type", queue=PLAIN, tenant="t1")
+    two = crowd.scene.submit("one.type", queue=PLAIN, tenant="t1")
+    worker = of_own(crowd, (PLAIN,), types=("one.type",))
+    for task_id in (one, two):
+        with crowd.untouched(task_id):
+            assert [c.task_id for c in worker.claim(1)] == [task_id]
+    with crowd.untouched():
+        assert worker.claim(1) == []
+
+
+def test_a_limit_counts_its_own(crowd: Crowd) -> None:
+    """Q12: of a queue those of the queue, of a pool those of the pool, of a tenant those of the tenant in that queue."""
+    scene = crowd.scene
+    held = scene.rows("SELECT queue_id, lane, count(*) AS n FROM poolkeeper.lease GROUP BY 1, 2")
+    in_bounded = sum(row.n for row in held if row.queue_id == crowd.queue_ids[BOUNDED])
+    of_pool = scene.value("SELECT count(*) FROM poolkeeper.lease WHERE pool_id = %s", crowd.pool_id())
+    scene.queue(BOUNDED, concurrency_max=in_bounded + 2)
+    for _ in range(5):
+        crowd.submit(BOUNDED)
+    worker = of_own(crowd, (BOUNDED,), types=("a.b",))
+    assert len(worker.claim(40)) == 2
+    scene.queue(BOUNDED, per_tenant_max=4)
+    assert len(worker.claim(40)) == 2
+    assert worker.claim(40) == []
+    scene.queue(BOUNDED)
+    scene.ask("operator", calls.set_pool("local/p", max_running=of_pool + 1))
+    again = crowd._worker(pod="w-9")
+    assert len(again.claim(40)) == 1
+    assert again.claim(40) == []
+
+
+def test_a_turn_that_was_lost_gives_back_its_own(crowd: Crowd) -> None:
+    """Q10: what it had brought, and nothing that earlier turns did, or other sessions."""
+    mine = [crowd.submit(PLAIN, tenant="lost"), crowd.submit(LIMITED, tenant="lost")]
+    worker = of_own(crowd, (PLAIN, LIMITED), tenants=["lost"])
+    kept = worker.claim(1)
+    lost = worker.turn(want=5, lost=True).claimed
+    assert {c.task_id for c in kept + lost} == set(mine)
+    with crowd.untouched(*(c.task_id for c in lost)):
+        worker.turn()
+    assert [crowd.scene.state(c.task_id) for c in kept + lost] == ["running", "ready"]
+    again = worker.turn(want=5, lost=True).claimed
+    assert {c.task_id for c in again} == {c.task_id for c in lost}
+    late = worker.turn(want=5, lost=True)
+    assert [c.delivery for c in late.claimed] == [3]
+    worker.received = worker.turn_no
+    with crowd.untouched(*(c.task_id for c in lost)) as own:
+        own.sessions.add(str(worker.session.id))
+        run(worker.conn, calls.renew(worker.session, worker.turn_no, [c.task_id for c in kept], complete=True))
+    assert [crowd.scene.state(c.task_id) for c in kept + lost] == ["running", "ready"]
+
+
+def test_renewing_is_for_one_session(crowd: Crowd) -> None:
+    """Q20: no other session's time, and the answer names what this one holds in vain, each for its reason."""
+    scene = crowd.scene
+    worker = of_own(crowd, (PLAIN, LIMITED, BOUNDED), tenants=[ONES_OWN])
+    kept, canceled, done, gone = (crowd.take(worker, queue) for queue in (PLAIN, LIMITED, BOUNDED, PLAIN))
+    with crowd.untouched(canceled.task_id):
+        scene.ask("person", calls.cancel(canceled.task_id, who="ann", why="x"))
+    conn = scene.connect("worker")
+    assert run(conn, calls.succeed(done.task_id, done.token))
+    worker.settle(gone, "rejected")
+    foreign = scene.value("SELECT task_id FROM poolkeeper.lease WHERE session_id = %s LIMIT 1", crowd.worker.session.id)
+    held = [c.task_id for c in (kept, canceled, done, gone)]
+    with crowd.untouched(kept.task_id, canceled.task_id) as own:
+        own.sessions.add(str(worker.session.id))
+        stats = {"finished": 3, "busy_seconds": 2.5, "progress": [str(task) for task in (*held, foreign)]}
+        answer = run(worker.conn, calls.renew(worker.session, worker.received, [*held, foreign], stats=stats))
+    assert answer.canceled == [canceled.task_id]
+    assert set(answer.lost) == {gone.task_id, foreign}
+    assert answer.visibility_timeout == timedelta(seconds=15)
+    row = scene.rows(
+        "SELECT finished, busy_seconds, idle_since FROM poolkeeper.session WHERE id = %s", worker.session.id
+    )
+    assert row == [(3, 2.5, None)]
+    with crowd.untouched() as own:
+        own.sessions.add(str(worker.session.id))
+        assert (
+            run(worker.conn, calls.renew(worker.session, worker.received, [kept.task_id, canceled.task_id])).lost == []
+        )
+
+
+def test_the_timeout_is_that_of_its_queues(crowd: Crowd) -> None:
+    """Q20: the shortest of those, whatever others have."""
+    crowd.scene.queue("slow", visibility_timeout_seconds=60)
+    crowd.scene.queue("brisk", visibility_timeout_seconds=2)
+    worker = of_own(crowd, ("slow", PLAIN))
+    assert worker.session.visibility_timeout == timedelta(seconds=15)
+    assert worker.renew().visibility_timeout == timedelta(seconds=15)
+    assert of_own(crowd, ("slow",)).renew().visibility_timeout == timedelta(seconds=60)
+
+
+def test_registering_makes_one_session_and_one_pool(crowd: Crowd) -> None:
+    """Q11: and says which of its queues are not there; once they are, it alone picks them up."""
+    before = {row.id for row in crowd.scene.rows("SELECT id FROM poolkeeper.session")}
+    with crowd.untouched() as own:
+        worker = of_own(crowd, (PLAIN, "later", FOREIGN), pool="local/new")
+        own.sessions.add(str(worker.session.id))
+        own.pools.add(crowd.pool_id("local/new"))
+    assert worker.session.unknown_queues == ["default/later"]
+    assert {row.id for row in crowd.scene.rows("SELECT id FROM poolkeeper.session")} - before == {worker.session.id}
+    other = of_own(crowd, (PLAIN, "later"), pool="local/other")
+    crowd.scene.queue("later")
+    crowd.submit("later")
+    with crowd.untouched() as own:
+        own.sessions.add(str(worker.session.id))
+        worker.turn(sweep=True)
+    followed = crowd.scene.rows(
+        "SELECT id, cardinality(queue_ids) AS n FROM poolkeeper.session WHERE pool_id >= %s ORDER BY n",
+        crowd.pool_id("local/new"),
+    )
+    assert followed == [(other.session.id, 1), (worker.session.id, 3)]
+    with crowd.untouched() as own:
+        again = of_own(crowd, (LIMITED,), pool="local/new", types=("x.z",), tenants=["t1"])
+        own.sessions.add(str(again.session.id))
+        own.pools.add(crowd.pool_id("local/new"))
+
+
+def test_ending_is_of_one_session(crowd: Crowd) -> None:
+    """Q48: what it held goes back, its drain is its pool's, and others go on."""
+    scene = crowd.scene
+    worker = of_own(crowd, (PLAIN, BOUNDED), tenants=[ONES_OWN])
+    one, two = crowd.take(worker, PLAIN), crowd.take(worker, BOUNDED, slots=0)
+    scene.owner.execute(
+        "UPDATE poolkeeper.pool SET isolating_session = %s WHERE name <> 'local/new'", [crowd.worker.session.id]
+    )
+    scene.owner.execute(
+        "UPDATE poolkeeper.pool SET isolating_session = %s WHERE name = 'local/new'", [crowd.worker.session.id]
+    )
+    with crowd.untouched() as own:
+        own.pools.add(crowd.pool_id("local/new"))
+        own.sessions.add(str(worker.session.id))
+        run(worker.conn, calls.report_drain(worker.session, {"duration_seconds": 1.5, "truncated": True}))
+    (report,) = scene.rows("SELECT * FROM poolkeeper.drain_report WHERE session_id = %s", worker.session.id)
+    assert (report.pool_id, report.seconds, report.truncated) == (crowd.pool_id("local/new"), 1.5, True)
+    with crowd.untouched(one.task_id, two.task_id) as own:
+        own.sessions.add(str(worker.session.id))
+        own.queues.add(crowd.queue_ids[BOUNDED])
+        assert worker.end() == 2
+    ended = scene.rows("SELECT id FROM poolkeeper.session WHERE ended_at IS NOT NULL")
+    assert [row.id for row in ended] == [worker.session.id]
+
+
+def test_the_sessions_secret_is_its_own(crowd: Crowd) -> None:
+    """Q51: another session's secret, another login, or none opens nothing."""
+    worker, other = crowd.worker.session, crowd.twin.session
+    crossed = type(worker)(
+        worker.id, other.secret, worker.renew_every, worker.visibility_timeout, [], worker.instance_id
+    )
+    for session, conn in ((crossed, crowd.worker.conn), (worker, crowd.scene.connect("owner"))):
+        theirs: tuple[Call[Any], ...] = (
+            calls.turn(session, 99, 98, [], 5),
+            calls.renew(session, 0, []),
+            calls.end_session(session),
+            calls.report_drain(session, {"duration_seconds": 1, "truncated": False}),
+        )
+        for call in theirs:
+            with crowd.untouched(), pytest.raises(Exception, match="unknown session"):
+                run(conn, call)

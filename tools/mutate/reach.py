@@ -1,0 +1,183 @@
+"""Which tests reach which function of the store, and how long each takes: asked of the server once, then kept by checksum.
+
+Guarantees: what is kept of a test module is used again only while its own text, that of what all store tests stand on, and
+the calls from function to function are the same. A module with a red test is not kept.
+"""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from lab.cache import key
+from mutate.guards import Guard
+
+ANY = "*"
+"""Of a test whose databases told nothing: it could reach anything."""
+LAST = 1000.0
+_CALLED = "SELECT funcname FROM pg_stat_user_functions WHERE schemaname = 'poolkeeper' AND calls > 0"
+_MENTION = re.compile(r"poolkeeper\.(\w+)")
+
+
+def bodies(sources: Mapping[str, str]) -> dict[str, str]:
+    """Function -> its text."""
+    found: dict[str, str] = {}
+    for text in sources.values():
+        for part in text.split("CREATE OR REPLACE FUNCTION poolkeeper.")[1:]:
+            found[part.split("(", 1)[0]] = part
+    return found
+
+
+class Reach:
+    """What is known of the tests of a run."""
+
+    def __init__(self, folder: Path, sources: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._bodies = bodies(sources)
+        calls = {function: sorted(set(_MENTION.findall(text))) for function, text in self._bodies.items()}
+        self._shape = json.dumps(calls, sort_keys=True).encode()
+        self._tests: dict[str, tuple[float, list[str]]] = {}
+
+    def known(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
+        """Read what is kept; answers the tests of which nothing is."""
+        unknown = []
+        for path, tests in _by_module(items).items():
+            kept = self._kept(path)
+            if kept.exists():
+                self._tests |= {
+                    test: (seconds, names) for test, (seconds, names) in json.loads(kept.read_text()).items()
+                }
+            else:
+                unknown += tests
+        return unknown
+
+    def learn(
+        self, items: Sequence[pytest.Item], told: Mapping[str, tuple[float, list[str]]], red: Iterable[str]
+    ) -> None:
+        """What a run with every guard in place has shown."""
+        self._tests |= told
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path, tests in _by_module(items).items():
+            mine = {test.nodeid: told[test.nodeid] for test in tests if test.nodeid in told}
+            if not any(name.split("::")[0] == tests[0].nodeid.split("::")[0] for name in red):
+                self._kept(path).write_text(json.dumps(mine))
+
+    def seconds(self, test: str) -> float:
+        """How long a test takes."""
+        return self._tests[test][0]
+
+    def of(self, guard: Guard) -> dict[str, float]:
+        """The tests that could see it, each with its seconds. Of a function that the server inlines, and of a table: those that
+        reach whatever mentions it.
+        """
+        reach: dict[str, dict[str, float]] = {}
+        for test, (seconds, functions) in self._tests.items():
+            for function in functions:
+                reach.setdefault(function, {})[test] = seconds
+        found = dict.fromkeys(reach.get(ANY, {}), LAST)
+        if guard.inside in reach:
+            return {**found, **reach[guard.inside]}
+        last = len(found)
+        mention = re.compile(rf"poolkeeper\.{guard.inside}\b")
+        for function, text in self._bodies.items():
+            if function != guard.inside and mention.search(text):
+                found |= reach.get(function) or {}
+        if len(found) > last:
+            return found
+        return {test: seconds for tests in reach.values() for test, seconds in tests.items()}
+
+    def _kept(self, path: Path) -> Path:
+        texts = [each.read_bytes() for each in (path, path.parent / "scene.py") if each.exists()]
+        return self._folder / f"{path.stem}-{key([*texts, self._shape])}.json"
+
+
+def _by_module(items: Sequence[pytest.Item]) -> dict[Path, list[pytest.Item]]:
+    found: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        found.setdefault(item.path, []).append(item)
+    return found
+
+
+class Watch:
+    """In a child: which test was red, and, where asked, which functions each test reached."""
+
+    def __init__(self, *, asks: bool) -> None:
+        self.red = ""
+        self.all_red: list[str] = []
+        self.reached: dict[str, tuple[float, list[str]]] = {}
+        self._asks = asks
+        self._began = 0.0
+        self._dropped: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of each phase of each test."""
+        if report.failed:
+            self.red = self.red or report.nodeid
+            self.all_red.append(report.nodeid)
+
+    @contextmanager
+    def at_drops(self) -> Iterator[None]:
+        """A database that a test made for itself tells what was called in it before it goes."""
+        from fixtures.postgres import Database  # after pytest has set its paths
+
+        drop = Database.drop
+
+        def told(database: Database) -> None:
+            try:
+                with database.connect() as conn:
+                    self._dropped |= {name for (name,) in conn.execute(_CALLED)}
+            except psycopg.Error:
+                pass  # it was never made, or the test has taken away what is asked: it tells nothing
+            drop(database)
+
+        with mock.patch.object(Database, "drop", told):
+            yield
+
+    def begin(self, item: pytest.Item) -> None:
+        """Before a test."""
+        self._began = time.monotonic()
+        self._dropped.clear()
+        if self._asks and "stage" in getattr(item, "fixturenames", ()):
+            with _databases() as databases:
+                for conn in databases:
+                    conn.execute("SELECT pg_stat_reset()")
+
+    def end(self, item: pytest.Item, own: frozenset[str]) -> None:
+        """After a test: its connections are closed, and what they called is told when they end."""
+        if not self._asks:
+            return
+        seconds = time.monotonic() - self._began
+        found = set(self._dropped)
+        with _databases() as databases:
+            for conn in databases:
+                found |= {name for (name,) in conn.execute(_CALLED)}
+        if item.nodeid not in self.all_red and (found or not own.isdisjoint(getattr(item, "fixturenames", ()))):
+            self.reached[item.nodeid] = seconds, sorted(found) or [ANY]
+
+
+@contextmanager
+def _databases() -> Iterator[Iterable[psycopg.Connection[Any]]]:
+    """Connections to the tests' databases, once nobody else is connected."""
+    dsn = os.environ["POOLKEEPER_TEST_DSN"]
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for _ in range(100):
+            busy = "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'pk_test_%' AND backend_type = 'client backend'"
+            if conn.execute(busy).fetchone() == (0,):
+                break
+            time.sleep(0.01)
+        names = [name for (name,) in conn.execute("SELECT datname FROM pg_database WHERE datname LIKE 'pk_test_%'")]
+    made = [psycopg.connect(make_conninfo(dsn, dbname=name), autocommit=True) for name in names]
+    try:
+        yield made
+    finally:
+        for each in made:
+            each.close()
