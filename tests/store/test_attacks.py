@@ -1,13 +1,15 @@
 """What a worker's login tries against what is not its own, each time beside a claim and a settle that it may do (Q51, Q17)."""
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
 from poolkeeper.store import Claimed, Settle, calls, run
-from store.scene import Scene, Worker, seconds
+from store.scene import Scene, Worker, meanwhile, seconds
 
 DENIED = {
     "tables": "SELECT * FROM poolkeeper.lease",
@@ -151,6 +153,49 @@ def test_a_limit_that_it_keeps_locked_is_passed_over_and_the_owner_sees_who_hold
         assert login == scene.database.login("worker")
         held.rollback()
     assert len(other.claim(5)) == 2
+    works(scene, mallory)
+
+
+BUSY = {"idle": "SELECT 1", "busy": "SELECT pg_sleep(600)"}
+
+
+def ends(conn: psycopg.Connection, statement: str) -> bool:
+    """Whether the connection ends at it."""
+    try:
+        conn.execute(statement.encode())
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("victim")
+@pytest.mark.parametrize("limit", [{"concurrency_max": 10}, {"per_tenant_max": 5}, {"pool": 5}], ids=str)
+@pytest.mark.parametrize("manner", BUSY)
+def test_who_keeps_a_limit_from_others_is_ended(
+    scene: Scene, mallory: psycopg.Connection, limit: dict[str, int], manner: str
+) -> None:
+    """Q51, Q12: by the upkeep, after a minute, idle or busy, also where it takes back the time-out that the claim set; nobody else is."""
+    policy: dict[str, Any] = {name: value for name, value in limit.items() if name != "pool"}
+    scene.queue(**policy)
+    scene.submit_many(2)
+    with scene.connect("submitter", autocommit=False) as honest, scene.connect("worker", autocommit=False) as held:
+        run(honest, calls.submit("q", "a.b", 1))
+        mine = scene.worker(pool="team/a", conn=held)
+        held.commit()
+        scene.owner.execute("UPDATE poolkeeper.pool SET max_running = %s WHERE name = 'team/a'", [limit.get("pool")])
+        mine.claim(1)
+        assert held.execute("SELECT current_setting('idle_in_transaction_session_timeout')").fetchone() == ("1min",)
+        held.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        assert scene.ask("operator", calls.maintain()).holders == 0
+        with meanwhile(partial(ends, held, BUSY[manner])):
+            scene.owner.execute(
+                "SELECT pg_sleep(0.1)"
+            )  # either kind: the transaction is a millisecond old, and it is in it
+            with scene.without("poolkeeper.maintain(integer)", "interval '1 minute'", "interval '1 ms'"):
+                assert scene.ask("operator", calls.maintain()).holders == 1
+        assert ends(held, "SELECT 1")
+        honest.commit()
+    assert len(scene.worker(pool="team/b", queues=["q"], conn=scene.owner).claim(5)) == 3
     works(scene, mallory)
 
 

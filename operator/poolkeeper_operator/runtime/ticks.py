@@ -173,6 +173,12 @@ class Ticks:
                     link.name,
                     done.dead_letters,
                 )
+            if done.holders:
+                log.warning(
+                    "limit.held: %s: %d sessions were ended: they kept a limit from others for a minute",
+                    link.name,
+                    done.holders,
+                )
             if not done.more:
                 await self._auditor.page(link)
                 return

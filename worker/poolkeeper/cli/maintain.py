@@ -19,6 +19,7 @@ WORDS = {
     "drains": "drain reports removed",
     "made": "months of the history made",
     "dropped": "months of the history dropped",
+    "holders": "sessions ended that kept a limit from others",
 }
 
 

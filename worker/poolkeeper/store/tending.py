@@ -22,7 +22,8 @@ from poolkeeper.store.rows import DeadBatch, PoolStats, QueueStats, Stats
 class Upkeep:
     """What one page of the upkeep removed (payloads, results and checkpoints: emptied), and whether there is more to do now.
 
-    ``dead_letters``: discarded because nobody looked at them in time; ``made`` and ``dropped``: months of the history.
+    ``dead_letters``: discarded because nobody looked at them in time; ``made`` and ``dropped``: months of the history;
+    ``holders``: sessions that were ended because they kept a limit from others (Q51).
     """
 
     tasks: int
@@ -36,6 +37,7 @@ class Upkeep:
     drains: int
     made: int
     dropped: int
+    holders: int
     more: bool
 
 

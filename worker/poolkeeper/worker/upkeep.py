@@ -51,5 +51,7 @@ async def tend(link: Link, over: asyncio.Event) -> None:
             _log.warning(
                 "%d dead letters were discarded: nobody looked at them for retention.deadLetters", done.dead_letters
             )
+        if done.holders:
+            _log.warning("%d sessions were ended: they kept a limit from others for a minute", done.holders)
         if done.more:
             pause = NEXT_PAGE

@@ -245,6 +245,10 @@ BEGIN
                               ORDER BY q.id FOR NO KEY UPDATE SKIP LOCKED) AS l);
         _limit := poolkeeper.pool_limit(_s);
         _busy := cardinality(_queues) < cardinality(_served) OR coalesce(_limit = -1, false);
+        IF (_limit IS NOT NULL OR EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = ANY (_queues) AND (q.concurrency_max IS NOT NULL OR q.lanes_kept)))
+            AND current_setting('idle_in_transaction_session_timeout') = '0' THEN
+            PERFORM set_config('idle_in_transaction_session_timeout', '60s', true);  -- nobody keeps a limit from others by doing nothing (Q51)
+        END IF;
         -- suspects that could run are for a session that holds no other task; of those that do, one makes room (Q27)
         _waits := EXISTS (SELECT FROM poolkeeper.suspect AS c WHERE c.queue_id = ANY (_served));
         IF _waits THEN

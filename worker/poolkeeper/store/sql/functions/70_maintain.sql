@@ -2,11 +2,11 @@
 -- the task ids (contract 8). The default partition takes what comes when nobody made one; a month that it already holds rows
 -- of is left to it. A month that has passed, and of which no task is left, goes. Also removes what late transactions left in
 -- queues that were purged. Of several at once one works, the others answer with nothing. One page of each kind; more says
--- that there is more to do now. Waits 0.2 s at most, and leaves partitions that somebody holds for the next time.
+-- that there is more to do now. Ends who keeps a limit from others for a minute (66_holders.sql). Waits 0.2 s at most, and leaves partitions that somebody holds for the next time.
 
 CREATE OR REPLACE FUNCTION poolkeeper.maintain(_most integer DEFAULT 1000)
 RETURNS TABLE (tasks bigint, payloads bigint, results bigint, checkpoints bigint, dead_letters bigint, keys bigint, sessions bigint,
-               decisions bigint, drains bigint, made integer, dropped integer, more boolean)
+               decisions bigint, drains bigint, made integer, dropped integer, holders integer, more boolean)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -27,12 +27,13 @@ BEGIN
     PERFORM set_config('lock_timeout', '200ms', true);  -- rather later than in the way
     _most := least(greatest(_most, 1), 10000);
     tasks := 0; payloads := 0; results := 0; checkpoints := 0; dead_letters := 0; keys := 0; sessions := 0; decisions := 0; drains := 0;
-    made := 0; dropped := 0; more := false;
+    made := 0; dropped := 0; holders := 0; more := false;
     PERFORM FROM poolkeeper.instance AS i FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN NEXT;
         RETURN;
     END IF;
+    holders := poolkeeper.end_holders(interval '1 minute');
     INSERT INTO poolkeeper.retention_walk AS w (kind, began_at) VALUES ('maintain', _now) ON CONFLICT (kind) DO UPDATE SET began_at = EXCLUDED.began_at;
 
     dead_letters := poolkeeper.discard_old(_most, _now);
