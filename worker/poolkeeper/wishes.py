@@ -102,6 +102,9 @@ def _whole(value: Any, name: str) -> None:
 
 
 def _moment(value: Any, name: str) -> None:
+    if isinstance(value, str):  # as a file of tasks has it, with its zone
+        text(value, name)
+        return
     if not isinstance(value, datetime):
         raise error(Code.OPTION_INVALID, f"{name} is {shown(value)}, not a datetime")
     if value.tzinfo is None:
