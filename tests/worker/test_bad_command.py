@@ -226,8 +226,8 @@ def test_ctrl_c_at_any_moment_of_a_command(stage: Stage) -> None:
 
 def before_the_program(said: str) -> bool:
     """Whether it was Python itself that was interrupted, before there was a line of ours to hear it."""
-    ours = ("poolkeeper/cli", "poolkeeper/store", "poolkeeper/worker", "poolkeeper/client", "error: ")
-    return not any(part in said for part in ours)
+    ours = ("poolkeeper/cli", "poolkeeper/store", "poolkeeper/worker", "poolkeeper/client", "\nerror: ")
+    return not any(part in f"\n{said}" for part in ours)
 
 
 @pytest.mark.wide
