@@ -132,7 +132,7 @@ def test_a_batch_of_letters_is_of_one_queue(crowd: Crowd) -> None:
     scene, home = crowd.scene, crowd.queue_ids[PLAIN]
     mine = {row.task_id for row in scene.rows("SELECT task_id FROM poolkeeper.dead WHERE queue_id = %s", home)}
     with crowd.untouched(*mine) as own:
-        own.queues.add(home)
+        own.whole.add(home)
         batch = scene.ask("operator", calls.dead_batch(home))
     assert batch is not None
     assert (batch.number, batch.count, batch.tenants) == (1, len(mine), 1)
@@ -147,7 +147,7 @@ def test_a_batch_of_letters_is_of_one_queue(crowd: Crowd) -> None:
     with crowd.untouched(*mine):
         assert scene.ask("operator", calls.dead_batch_announced(home, batch.number)) is True
     with crowd.untouched(late.task_id) as own:
-        own.queues.add(home)
+        own.whole.add(home)
         more = scene.ask("operator", calls.dead_batch(home))
     assert more is not None
     assert (more.number, more.count, more.first_task) == (2, 1, late.task_id)
@@ -259,12 +259,12 @@ def test_a_policy_is_of_one_queue(crowd: Crowd) -> None:
         ]
         limits_change = queue != BOUNDED and "per_tenant_max" not in policy
         with crowd.untouched(*(running if limits_change else [])) as own:
-            own.queues.add(home)
+            own.whole.add(home)
             scene.queue(queue, **policy)
         with crowd.untouched():
             scene.queue(queue, **policy)
     with crowd.untouched() as own:
-        own.queues.add(crowd.queue_ids[PLAIN])
+        own.whole.add(crowd.queue_ids[PLAIN])
         scene.ask("person", calls.pause(PLAIN, True, who="ann"))
     assert [
         row.name for row in scene.rows("SELECT namespace || '/' || name AS name FROM poolkeeper.queue WHERE paused")
@@ -282,7 +282,7 @@ def test_a_purge_is_of_one_queue(crowd: Crowd) -> None:
         home, name = crowd.queue_ids[queue], queue.split("/")[-1]
         mine = {row.id for row in scene.rows("SELECT id FROM poolkeeper.task WHERE queue_id = %s", home)}
         with crowd.untouched(*mine) as own:
-            own.queues.add(home)
+            own.whole.add(home)
             cursor, removed = None, 0
             while True:
                 page = scene.ask("operator", calls.purge(*owner, name, who="test", cursor=cursor, most=20))
@@ -316,7 +316,7 @@ def test_a_sweep_moves_what_time_has_moved(crowd: Crowd) -> None:
     scene.advance(9)
     with crowd.untouched(*ids) as own:
         own.tables.add("backlog")
-        own.queues |= {
+        own.whole |= {
             crowd.queue_ids[PLAIN],
             *(row.id for row in scene.rows("SELECT id FROM poolkeeper.queue WHERE name IN ('brisk', 'short')")),
         }

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 from lab.cache import folder  # noqa: E402 - paths first
 from lab.postgres import Server  # noqa: E402
 from mutate.guards import Guard, guards  # noqa: E402
-from mutate.loop import REFUSED, SURVIVED, Bounds, Loop, Verdict  # noqa: E402
+from mutate.loop import REFUSED, SURVIVED, Bounds, Loop, Verdict, last_killers  # noqa: E402
 from poolkeeper.store.statements import sql_file, sql_names  # noqa: E402
 
 KNOWN = ROOT / "tests" / "store" / "survivors.txt"
@@ -53,6 +53,7 @@ def main() -> int:
     options.add_argument("--sample", type=int, help="so many guards, drawn by the seed; all without it")
     options.add_argument("--seed", type=int, default=random.randrange(10**6))  # noqa: S311 - no secret
     options.add_argument("--only", default="", help="a pattern on 'file: function: kind: text'")
+    options.add_argument("--again", action="store_true", help="only those that no test saw the last time")
     options.add_argument("--list", action="store_true", help="print the guards and end")
     options.add_argument("--together", type=int, default=2, help="so many at once")
     options.add_argument("--seconds", type=float, default=float("inf"), help="begin with none after so many")
@@ -62,6 +63,9 @@ def main() -> int:
     asked = options.parse_args()
     texts = sources()
     every = [guard for name, text in texts.items() for guard in guards(name, text)]
+    if asked.again:
+        killers = last_killers(folder() / "mutate")
+        every = [guard for guard in every if killers.get(guard.name) == ""]
     picked = chosen(every, asked.sample, asked.seed, asked.only)
     if asked.list:
         print("\n".join(guard.name for guard in picked))

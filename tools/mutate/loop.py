@@ -74,7 +74,7 @@ class Loop:
         self._bounds = bounds
         self._reach = Reach(kept, sources)
         self._last = kept / "killers.json"
-        self._killer: dict[str, str] = json.loads(self._last.read_text()) if self._last.exists() else {}
+        self._killer = last_killers(kept)
         self._killers: dict[str, Counter[str]] = {}
         self._whole = ""
         self.verdicts: list[Verdict] = []
@@ -89,7 +89,7 @@ class Loop:
             self._look(session)
             self._likeness = Likeness({item.nodeid: _source(item) for item in session.items})
             for guard in self._chosen:
-                if guard.name in self._killer:
+                if self._killer.get(guard.name):
                     self._killers.setdefault(guard.inside, Counter())[self._killer[guard.name]] += 1
             self._all(session)
         return True
@@ -226,9 +226,9 @@ class Loop:
         test = self._told(pid)
         if ended == KILLED and _RED_NODE.fullmatch(test):
             self._killers.setdefault(guard.inside, Counter())[test] += 1
-            self._killer[guard.name] = test
-            self._last.parent.mkdir(parents=True, exist_ok=True)
-            self._last.write_text(json.dumps(self._killer, indent=0))
+        self._killer[guard.name] = test if ended != SURVIVED else ""
+        self._last.parent.mkdir(parents=True, exist_ok=True)
+        self._last.write_text(json.dumps(self._killer, indent=0))
         verdict = Verdict(guard, ended, test, seconds, count)
         self.verdicts.append(verdict)
         self._tell(verdict)
@@ -238,6 +238,13 @@ class Loop:
     def _told(self, pid: int) -> str:
         told = self._folder / f"{pid}.txt"
         return told.read_text() if told.exists() else ""
+
+
+def last_killers(kept: Path) -> dict[str, str]:
+    """Guard -> the test that was red without it the last time; none: empty."""
+    last = kept / "killers.json"
+    found: dict[str, str] = json.loads(last.read_text()) if last.exists() else {}
+    return found
 
 
 class Likeness:
