@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from fixtures.neighbours import BOUNDED, FOREIGN, HOUR, LIMITED, ONES_OWN, PLAIN, Crowd
-from poolkeeper.errors import Conflict
-from poolkeeper.store import calls, run
+from poolkeeper.errors import Conflict, Forbidden
+from poolkeeper.store import Call, calls, run
 from store.scene import seconds
 
 WHO: dict[str, Any] = {"who": "ann", "why": "x"}
@@ -315,7 +315,6 @@ def test_a_sweep_moves_what_time_has_moved(crowd: Crowd) -> None:
     ids = (due, aged, aged_later, *behind, lost.task_id, over.task_id)
     scene.advance(9)
     with crowd.untouched(*ids) as own:
-        own.tables.add("backlog")
         own.whole |= {
             crowd.queue_ids[PLAIN],
             *(row.id for row in scene.rows("SELECT id FROM poolkeeper.queue WHERE name IN ('brisk', 'short')")),
@@ -324,3 +323,29 @@ def test_a_sweep_moves_what_time_has_moved(crowd: Crowd) -> None:
     states = [scene.state(task) for task in ids]
     assert states == ["ready", "dead", "dead", "dead", "ready", "scheduled"]
     assert scene.value("SELECT count(*) FROM poolkeeper.suspect WHERE task_id = %s", lost.task_id) == 1
+
+
+def test_a_pools_login_says_nothing_of_pools_and_queues(crowd: Crowd) -> None:
+    """Q51, P7: neither of its own, nor of others, nor that it leads; whatever group roles it was given by mistake."""
+    scene = crowd.scene
+    batch = scene.ask("operator", calls.dead_batch(crowd.queue_ids[FOREIGN]))
+    assert batch is not None
+    deeds: tuple[Call[Any], ...] = (
+        calls.set_pool("local/p", max_running=None),
+        calls.mark_sessions("local/p", ["w-1"], draining=True),
+        calls.tell_grace("local/p", {"uid-w-1": 1.0}),
+        calls.lead("c9", "default", lease="default/l", epoch=1, holder="p"),
+        calls.purge("local", "default", "default", PLAIN, who="p"),
+    )
+    scene.allow(scene.database.login("operator"), pool="local/p")
+    for deed in deeds:
+        with crowd.untouched(), pytest.raises(Forbidden):
+            scene.ask("operator", deed)
+    for limits in ({"queues": [f"default/{LIMITED}"]}, {"tenants": ["t1"]}, {"tenants_except": ["t1"]}):
+        scene.allow(scene.database.login("operator"), **limits)
+        for deed in (deeds[-1], calls.apply_policy("local", "default", "default", PLAIN, {"paused": True}, who="x")):
+            with crowd.untouched(), pytest.raises(Forbidden):
+                scene.ask("operator", deed)
+    scene.allow(scene.database.login("operator"), queues=["elsewhere/q"])
+    with crowd.untouched(), pytest.raises(Forbidden):
+        scene.ask("operator", deeds[3])

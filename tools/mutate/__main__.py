@@ -54,6 +54,9 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=random.randrange(10**6))  # noqa: S311 - no secret
     options.add_argument("--only", default="", help="a pattern on 'file: function: kind: text'")
     options.add_argument("--again", action="store_true", help="only those that no test saw the last time")
+    options.add_argument(
+        "--each", action="store_true", help="say what became of each, not of those alone that no test saw"
+    )
     options.add_argument("--list", action="store_true", help="print the guards and end")
     options.add_argument("--together", type=int, default=2, help="so many at once")
     options.add_argument("--seconds", type=float, default=float("inf"), help="begin with none after so many")
@@ -76,11 +79,12 @@ def main() -> int:
 
     def tell(verdict: Verdict) -> None:
         done = len(loop.verdicts)
-        if verdict.ended == SURVIVED or done % 25 == 0:
+        if asked.each or verdict.ended == SURVIVED or done % 25 == 0:
             gone = time.monotonic() - began
             left = gone / done * (len(picked) - done)
             sys.stderr.write(
-                f"mutate: {done} of {len(picked)}, {gone:.0f} s, about {left:.0f} s more; {verdict.ended}: {verdict.guard.name}\n"
+                f"mutate: {done} of {len(picked)}, {gone:.0f} s, about {left:.0f} s more; {verdict.ended}"
+                f" ({verdict.seconds:.1f} s): {verdict.guard.name}\n"
             )
             sys.stderr.flush()
 
