@@ -21,6 +21,15 @@ OUTCOMES = {
 }
 
 
+REASONS = {
+    "succeeded": None,
+    "failed": "retry_after",
+    "rejected": "rejected",
+    "dead": "permanent_error",
+    "snoozed": "snoozed",
+}
+
+
 @pytest.mark.parametrize("queue", [PLAIN, BOUNDED, LIMITED])
 def test_a_settle_ends_one_delivery(crowd: Crowd, queue: str) -> None:
     """Q18: in each of its ways, by a worker that holds others of the queue, of its tenants and types."""
@@ -29,22 +38,55 @@ def test_a_settle_ends_one_delivery(crowd: Crowd, queue: str) -> None:
         one = crowd.take(crowd.worker, queue)
         run(crowd.worker.conn, calls.checkpoint(one.task_id, one.token, {"at": 1}, sequence=1))
         with crowd.untouched(one.task_id) as own:
-            own.queues.add(home)
+            own.queues |= {home} if queue == BOUNDED else set()  # a slot of its tenant is free
             verdict = crowd.worker.settle(one, outcome, retry_after=HOUR if outcome in {"failed", "snoozed"} else None)
         assert (verdict.code, verdict.state) == (None, state)
         (ended,) = scene.rows("SELECT * FROM poolkeeper.delivery WHERE task_id = %s", one.task_id)
         assert (ended.queue_id, ended.session_id, ended.outcome) == (home, crowd.worker.session.id, outcome)
-        assert ended.build == "b1"
+        assert (ended.build, ended.reason) == ("b1", REASONS.get(outcome, ended.reason))
         kept = place is not None
         assert scene.value("SELECT count(*) FROM poolkeeper.checkpoint WHERE task_id = %s", one.task_id) == kept
+        for table in ("ready", "later", "suspect", "lease", "dead", "ordered"):
+            there = scene.value(f"SELECT count(*) FROM poolkeeper.{table} WHERE task_id = %s", one.task_id)
+            assert there == (table == place), table
         if place is not None:
-            with crowd.untouched(one.task_id) as own:
-                own.queues.add(home)
+            with crowd.untouched(one.task_id):
                 if state == "dead":
                     scene.ask("person", calls.discard(one.task_id, who="ann", why="x"))
                 else:
                     scene.ask("person", calls.cancel(one.task_id, who="ann", why="x"))
         assert scene.state(one.task_id) == ("canceled" if kept else state)
+
+
+def test_one_call_settles_each_by_its_own_token(crowd: Crowd) -> None:
+    """Q18: a wrong token beside the right one of the same task, a right one beside another task, and one twice."""
+    for right in ("succeeded", "failed", "handed_back"):
+        one, two = crowd.take(crowd.worker, PLAIN), crowd.take(crowd.worker, PLAIN)
+        mine, wrong = [Settle(one.task_id, token, right, retry_after=HOUR) for token in (one.token, "x" * 43)]
+        crossed = Settle(two.task_id, one.token, right, retry_after=HOUR)
+        with crowd.untouched(one.task_id):
+            told = crowd.worker.turn(
+                [mine, wrong, mine] if right == "succeeded" else [mine, wrong, mine, crossed]
+            ).verdicts
+        assert [v.code for v in told] == [None, "stale_token", None, "stale_token"][: len(told)]
+
+
+def test_the_time_of_its_failures_is_its_own(crowd: Crowd) -> None:
+    """Q26, Q29: it begins with the task, or with its own last requeue, whatever others were requeued or it was told else."""
+    scene = crowd.scene
+    scene.queue(PLAIN, backoff_max_elapsed_seconds=10)
+    other = crowd.take(crowd.worker, PLAIN)
+    crowd.worker.settle(other, "dead")
+    late = crowd.submit(PLAIN, delay=timedelta(seconds=1))
+    one, asked = crowd.take(crowd.worker, PLAIN), crowd.take(crowd.worker, PLAIN)
+    scene.advance(12)
+    crowd.worker.renew(one.task_id, asked.task_id)
+    scene.ask("person", calls.requeue(other.task_id, who="ann", why="x"))
+    crowd.worker.turn(sweep=True)
+    found = {c.task_id: c for c in crowd.worker.claim(100)}
+    for delivery in (one, found[late]):
+        assert crowd.worker.fail(delivery).state == "dead"
+    assert crowd.worker.fail(found[other.task_id]).state == "scheduled"
 
 
 def _settles(crowd: Crowd, task: Any, token: str) -> Any:

@@ -114,6 +114,35 @@ def test_a_turn_that_was_lost_gives_back_its_own(crowd: Crowd) -> None:
     assert [crowd.scene.state(c.task_id) for c in kept + lost] == ["running", "ready"]
 
 
+def test_a_turn_sent_again_takes_nothing_back(crowd: Crowd) -> None:
+    """Q10: what the same turn, or a later one, has brought is no lost answer of an earlier one."""
+    crowd.submit(PLAIN, tenant="lost")
+    worker = of_own(crowd, (PLAIN,), tenants=["lost"])
+    worker.turn()
+    worker.turn()
+    (one,) = worker.claim(1)
+    for turn_no in (worker.turn_no, worker.turn_no - 1):
+        with crowd.untouched():
+            run(worker.conn, calls.turn(worker.session, turn_no, turn_no - 2, [], 0))
+    assert crowd.scene.state(one.task_id) == "running"
+
+
+def test_who_did_not_renew_in_time_claims_nothing(crowd: Crowd) -> None:
+    """Q20: a lease of it would be born expired; where its queue gives it longer, it claims. Nor who has ended."""
+    scene = crowd.scene
+    scene.queue("slow", visibility_timeout_seconds=60)
+    worker = of_own(crowd, (PLAIN, "slow"))
+    held = crowd.take(worker, PLAIN, slots=0)
+    crowd.submit("slow")
+    scene.advance(16)
+    with crowd.untouched(held.task_id):
+        assert worker.turn(starts=[held]).refused == {held.task_id: "lease_expired"}
+    assert {c.queue for c in worker.claim(50)} == {"default/slow"}
+    worker.end()
+    with crowd.untouched():
+        assert worker.claim(50) == []
+
+
 def test_renewing_is_for_one_session(crowd: Crowd) -> None:
     """Q20: no other session's time, and the answer names what this one holds in vain, each for its reason."""
     scene = crowd.scene
@@ -184,7 +213,7 @@ def test_ending_is_of_one_session(crowd: Crowd) -> None:
     """Q48: what it held goes back, its drain is its pool's, and others go on."""
     scene = crowd.scene
     worker = of_own(crowd, (PLAIN, BOUNDED), tenants=[ONES_OWN])
-    one, two = crowd.take(worker, PLAIN), crowd.take(worker, BOUNDED, slots=0)
+    one, two = crowd.take(worker, PLAIN, ordering_key="mine"), crowd.take(worker, BOUNDED, slots=0)
     scene.owner.execute(
         "UPDATE poolkeeper.pool SET isolating_session = %s WHERE name <> 'local/new'", [crowd.worker.session.id]
     )

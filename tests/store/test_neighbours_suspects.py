@@ -129,6 +129,9 @@ def test_one_of_a_pool_makes_room_and_of_each_pool_its_own(crowd: Crowd) -> None
         assert other.turn(want=1).isolate is True
     assert one.turn(want=1).isolate is True
     assert holders()["local/iso"] == one.session.id
+    scene.queue("brisk", visibility_timeout_seconds=2)  # none of theirs: they have longer
+    scene.advance(4)
+    assert two.turn(want=1).isolate is False
     for gone in (
         "UPDATE poolkeeper.session SET draining = true WHERE id = %s",
         "UPDATE poolkeeper.session SET draining = false, ended_at = poolkeeper.clock() WHERE id = %s",

@@ -34,15 +34,20 @@ def sources() -> dict[str, str]:
 
 
 def known() -> dict[str, str]:
-    """Guard -> why no test can see it: the lines of KNOWN, each `guard | reason`."""
+    """Guard -> why no test can see it: the lines of KNOWN, each `file: guard | reason`."""
     lines = KNOWN.read_text().splitlines() if KNOWN.exists() else []
     pairs = (line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
     return {name.strip(): reason.strip() for name, reason in pairs}
 
 
+def full_name(guard: Guard) -> str:
+    """As in KNOWN."""
+    return f"{guard.file}: {guard.name}"
+
+
 def chosen(every: list[Guard], sample: int | None, seed: int, only: str) -> list[Guard]:
     """Those that are asked for, in the order of the seed, so that no file comes last."""
-    found = [guard for guard in every if re.search(only, f"{guard.file}: {guard.name}")]
+    found = [guard for guard in every if re.search(only, full_name(guard))]
     random.Random(seed).shuffle(found)  # noqa: S311 - no secret
     return found if sample is None else found[:sample]
 
@@ -71,7 +76,7 @@ def main() -> int:
         every = [guard for guard in every if killers.get(guard.name) == ""]
     picked = chosen(every, asked.sample, asked.seed, asked.only)
     if asked.list:
-        print("\n".join(guard.name for guard in picked))
+        print("\n".join(full_name(guard) for guard in picked))
         return 0
     kinds = ", ".join(f"{kind} {n}" for kind, n in Counter(guard.kind for guard in every).most_common())
     print(f"mutate: {len(every)} guards ({kinds}); {len(picked)} are tried, seed {asked.seed}", flush=True)
@@ -131,12 +136,12 @@ def report(verdicts: list[Verdict], seconds: float) -> int:
     """Say what became of them; 0 if it is as it should be."""
     reasons = known()
     tried = [each for each in verdicts if each.ended != REFUSED]
-    alive = sorted((each for each in tried if each.ended == SURVIVED), key=lambda each: each.guard.name)
-    new = [each for each in alive if each.guard.name not in reasons]
-    dead = {each.guard.name for each in tried if each.ended != SURVIVED} & reasons.keys()
+    alive = sorted((each for each in tried if each.ended == SURVIVED), key=lambda each: full_name(each.guard))
+    new = [each for each in alive if full_name(each.guard) not in reasons]
+    dead = {full_name(each.guard) for each in tried if each.ended != SURVIVED} & reasons.keys()
     print(table(tried))
     for each in alive:
-        print(f"survived: {each.guard.name} | {reasons.get(each.guard.name, 'NOT KNOWN')}")
+        print(f"survived: {full_name(each.guard)} | {reasons.get(full_name(each.guard), 'NOT KNOWN')}")
     for name in sorted(dead):
         print(f"a test sees it now, take it off {KNOWN.name}: {name}")
     share = 100 * len(alive) / max(1, len(tried))

@@ -28,7 +28,7 @@ KILLED, SURVIVED, REFUSED, HUNG = "killed", "survived", "refused by Postgres", "
 WORD = re.compile(r"[a-z]{3,}")
 OWN = frozenset({"database", "make_database", "empty_database"})
 """Fixtures whose databases are gone when the test is over: they tell what was reached when they go, or it is not known."""
-SLOW = 2.0
+SLOW = 1.0
 _CODES = {0: SURVIVED, 1: KILLED, 2: REFUSED}
 LEFT_OUT = 5  # tests that may be red with every guard in place, on a machine that is busy otherwise
 LIMIT = 240.0  # seconds for one guard; who is not through by then hangs
