@@ -223,8 +223,9 @@ def remove_orphans() -> None:
     """Remove data directories whose owner is gone (killed before it could)."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*-*"):
         pid, started = folder.name.removeprefix(_PREFIX).split("-")[:2]
-        if pid.isdigit() and start_time(int(pid)) != started and folder.stat().st_uid == _owner():
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # others remove them too
+            if pid.isdigit() and start_time(int(pid)) != started and folder.stat().st_uid == _owner():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _owner() -> int:

@@ -3,14 +3,15 @@
 Guarantees: one stats call per tick for all its queues and pools (O10), the first one after a random part of the
 interval; calls one at a time, each with a time limit; reconnects for ever; a failed reading is a failed reading, never
 zeros (P9). A wake-up of the store only brings the next reading forward. A reading counts only while the store takes this operator
-for the one that keeps the namespace (O29); `term` is what its writes carry.
+for the one that keeps the namespace (O29); `term` is what its writes carry. Each reading tells the position of the one before, so
+that a restore or a lossy fail-over is held even where no worker remembers (Q24).
 """
 
 import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -73,6 +74,9 @@ class Link:
         self._lead = lead
         self._registered = 0.0
         self._after = after
+        self._position: Mapping[str, Any] | None = (
+            None  # whatever becomes of DSN and server: a copy or restore of this one is told by it
+        )
         self._dsn: str | None = None
         self._listens_at: str | None = None
         self._conn: Any = None
@@ -205,7 +209,8 @@ class Link:
 
     async def _read(self) -> None:
         try:
-            stats = await self.call(calls.stats(cluster=self._cluster))
+            stats = await self.call(calls.stats(cluster=self._cluster, position=self._position))
+            self._position = stats.position
             migrate.check_version(stats.schema_version)
             await self._register()
         except (PoolkeeperError, OSError) as error:

@@ -359,7 +359,8 @@ class Stats:
     server_version: str
     queues: list[QueueStats]
     pools: list[PoolStats]
-    held: str | None = None
+    held: str | None
+    position: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,11 @@ class Purged:
     cursor: dict[str, Any] | None
 
 
-def stats(*, cluster: str | None) -> Call[Stats]:
-    """Everything about all queues of a cluster (None: all) and all pools, in one statement (O10)."""
+def stats(*, cluster: str | None, position: Mapping[str, Any] | None = None) -> Call[Stats]:
+    """Everything about all queues of a cluster (None: all) and all pools, in one statement (O10).
+
+    ``position``: that of the reading before; a database without what was there by then is held (Q24).
+    """
 
     def read(rows: list[Row]) -> Stats:
         by_kind: dict[str, list[Any]] = {"queue": [], "pool": [], "installation": []}
@@ -65,10 +68,11 @@ def stats(*, cluster: str | None) -> Call[Stats]:
             here["server_version"],
             [from_json(QueueStats, q) for q in by_kind["queue"]],
             [from_json(PoolStats, p) for p in by_kind["pool"]],
-            here.get("held"),
+            here["held"],
+            here["position"],
         )
 
-    return Call("stats", {"cluster": cluster}, read)
+    return Call("stats", {"cluster": cluster, "position": None if position is None else Json(dict(position))}, read)
 
 
 def set_pool(pool: str, *, max_running: int | None, term: UUID | None = None) -> Call[bool]:

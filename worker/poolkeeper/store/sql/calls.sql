@@ -80,7 +80,7 @@ SELECT * FROM poolkeeper.maintain(%(most)s)
 SELECT * FROM poolkeeper.installation()
 
 -- name: stats
-SELECT kind, data FROM poolkeeper.stats(%(cluster)s)
+SELECT kind, data FROM poolkeeper.stats(%(cluster)s, %(position)s::jsonb)
 
 -- name: set_pool
 SELECT poolkeeper.set_pool(%(pool)s, %(max_running)s, %(term)s) AS value

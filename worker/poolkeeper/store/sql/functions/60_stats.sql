@@ -125,7 +125,7 @@ AS $$
                   WHERE k.pool_id = (_p).id AND k.at > _now - interval '14 days' ORDER BY k.at DESC LIMIT 200) AS r), '[]'))
 $$;
 
-CREATE OR REPLACE FUNCTION poolkeeper.stats(_cluster text) RETURNS TABLE (kind text, data jsonb)
+CREATE OR REPLACE FUNCTION poolkeeper.stats(_cluster text, _position jsonb DEFAULT NULL) RETURNS TABLE (kind text, data jsonb)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -135,6 +135,9 @@ DECLARE
     _now timestamptz := poolkeeper.clock();
     _me  poolkeeper.access := poolkeeper.caller();
 BEGIN
+    IF _position IS NOT NULL THEN
+        PERFORM poolkeeper.compare_position(_position, NULL, NULL, _now);
+    END IF;
     RETURN QUERY
         WITH able AS MATERIALIZED (SELECT c.* FROM poolkeeper.capable(NULL, _now) AS c)
         SELECT 'queue', poolkeeper.queue_stats(q, _now, a.live, a.known, a.narrow, a.named) FROM poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
@@ -142,7 +145,7 @@ BEGIN
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
         UNION ALL
-        SELECT 'installation', jsonb_build_object('held', (SELECT c.held_why FROM poolkeeper.contact AS c), 'now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
+        SELECT 'installation', jsonb_build_object('held', (SELECT c.held_why FROM poolkeeper.contact AS c), 'position', poolkeeper.position(NULL, NULL), 'now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
                                                   'schema_version', (SELECT max(m.version) FROM poolkeeper.migration AS m))
         FROM poolkeeper.instance AS i;
 END $$;

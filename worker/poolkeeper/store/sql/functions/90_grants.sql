@@ -36,7 +36,7 @@ GRANT EXECUTE ON FUNCTION poolkeeper.requeue(uuid, text, text, integer), poolkee
     poolkeeper.requeue_matching(text, jsonb, text, text, jsonb, integer, integer), poolkeeper.discard_matching(text, jsonb, text, text, jsonb, integer, integer),
     poolkeeper.pause_queue(text, boolean, text) TO poolkeeper_person;
 GRANT EXECUTE ON FUNCTION
-    poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text), poolkeeper.set_pool(text, integer, uuid),
+    poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text, jsonb), poolkeeper.set_pool(text, integer, uuid),
     poolkeeper.mark_sessions(text, text[], boolean, uuid), poolkeeper.tell_grace(text, text[], double precision[], uuid),
     poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid), poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.lead(text, text, text, bigint, text),
     poolkeeper.resign(uuid),
