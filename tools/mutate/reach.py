@@ -1,7 +1,7 @@
 """Which tests reach which function of the store, and how long each takes: asked of the server once, then kept by checksum.
 
 Guarantees: what is kept of a test module is used again only while its own text, that of what all store tests stand on, and
-the calls from function to function are the same. A module with a red test is not kept.
+what the functions that it reached call are the same. A module with a red test is not kept.
 """
 
 import json
@@ -43,8 +43,7 @@ class Reach:
     def __init__(self, folder: Path, sources: Mapping[str, str]) -> None:
         self._folder = folder
         self._bodies = bodies(sources)
-        calls = {function: sorted(set(_MENTION.findall(text))) for function, text in self._bodies.items()}
-        self._shape = json.dumps(calls, sort_keys=True).encode()
+        self._calls = {function: sorted(set(_MENTION.findall(text))) for function, text in self._bodies.items()}
         self._tests: dict[str, tuple[float, list[str]]] = {}
 
     def known(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
@@ -52,10 +51,9 @@ class Reach:
         unknown = []
         for path, tests in _by_module(items).items():
             kept = self._kept(path)
-            if kept.exists():
-                self._tests |= {
-                    test: (seconds, names) for test, (seconds, names) in json.loads(kept.read_text()).items()
-                }
+            told: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"calls": None, "tests": {}}
+            if told["calls"] == self._calls_of(told["tests"]):
+                self._tests |= {test: (seconds, names) for test, (seconds, names) in told["tests"].items()}
             else:
                 unknown += tests
         return unknown
@@ -69,7 +67,12 @@ class Reach:
         for path, tests in _by_module(items).items():
             mine = {test.nodeid: told[test.nodeid] for test in tests if test.nodeid in told}
             if not any(name.split("::")[0] == tests[0].nodeid.split("::")[0] for name in red):
-                self._kept(path).write_text(json.dumps(mine))
+                self._kept(path).write_text(json.dumps({"calls": self._calls_of(mine), "tests": mine}))
+
+    def _calls_of(self, tests: Mapping[str, tuple[float, list[str]]]) -> dict[str, list[str]]:
+        """What each function that these reached calls now."""
+        reached = {function for _, functions in tests.values() for function in functions}
+        return {function: self._calls[function] for function in sorted(reached) if function in self._calls}
 
     def seconds(self, test: str) -> float:
         """How long a test takes."""
@@ -97,7 +100,7 @@ class Reach:
 
     def _kept(self, path: Path) -> Path:
         texts = [each.read_bytes() for each in (path, path.parent / "scene.py") if each.exists()]
-        return self._folder / f"{path.stem}-{key([*texts, self._shape])}.json"
+        return self._folder / f"{path.stem}-{key(texts)}.json"
 
 
 def _by_module(items: Sequence[pytest.Item]) -> dict[Path, list[pytest.Item]]:
