@@ -29,6 +29,9 @@ WORD = re.compile(r"[a-z]{3,}")
 OWN = frozenset({"database", "make_database", "empty_database"})
 """Fixtures whose databases are gone when the test is over: they tell what was reached when they go, or it is not known."""
 SLOW = 1.0
+ALSO = {"lock": "held waits nobody", "skip locked": "held waits nobody"}
+"""Words of tests that look for such guards, which say them otherwise."""
+WHOSE = re.compile(r"\w_id\b|\bid\b|token_hash")
 _CODES = {0: SURVIVED, 1: KILLED, 2: REFUSED}
 LEFT_OUT = 5  # tests that may be red with every guard in place, on a machine that is busy otherwise
 LIMIT = 240.0  # seconds for one guard; who is not through by then hangs
@@ -143,7 +146,8 @@ class Loop:
         """
         tests = self._reach.of(guard)
         mine, killers = self._killer.get(guard.name), self._killers.get(guard.inside, Counter())
-        near = self._likeness.to(guard.text, self._bodies.get(guard.inside, ""))
+        near = self._likeness.to(f"{guard.text} {ALSO.get(guard.kind, '')}", self._bodies.get(guard.inside, ""))
+        rows = 3 if WHOSE.search(guard.text) else 1  # neighbours compare whole rows
 
         def place(item: pytest.Item) -> tuple[bool, float]:
             test, dear = item.nodeid, math.sqrt(0.3 + tests[item.nodeid])
