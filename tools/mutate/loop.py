@@ -151,9 +151,8 @@ class Loop:
 
         def place(item: pytest.Item) -> tuple[bool, float]:
             test, dear = item.nodeid, math.sqrt(0.3 + tests[item.nodeid])
-            return test != mine, -near(test) / dear * (1 + 0.2 * min(5, killers[test])) / (
-                3 if tests[test] >= LAST else 1
-            )
+            known = 1 + 0.2 * min(5, killers[test]) + rows * ("crowd" in getattr(item, "fixturenames", ()))
+            return test != mine, -near(test) / dear * known / (3 if tests[test] >= LAST else 1)
 
         chosen = sorted((item for item in items if item.nodeid in tests), key=place)
         spent = 0.0
