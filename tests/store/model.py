@@ -16,7 +16,7 @@ class Model:
     """Some queues and one pool."""
 
     policies: dict[str, Policy]
-    arrows: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    taken: Counter[tuple[str, ...]] = field(default_factory=Counter)
     now: int = 0
     tasks: dict[UUID, Task] = field(default_factory=dict)
     keys: dict[tuple[str, str, str], UUID] = field(default_factory=dict)
@@ -27,6 +27,13 @@ class Model:
 
     def holds(self, process: Process) -> list[Task]:
         return [t for t in self.at(*HELD).values() if t.owner is process]
+
+    def apply(self, queue: str, policy: Policy) -> None:
+        """Other limits of time hold for what runs already (Q21)."""
+        before, self.policies[queue] = self.policies[queue], policy
+        for task in self.at("running").values():
+            if task.queue == queue and before.limits() != policy.limits():
+                task.limit(self.now)
 
     # what submit accepts: Q6, Q7 and Q9
 
@@ -57,9 +64,7 @@ class Model:
         if key is not None:
             self.keys[tenant, queue, key] = new_id
         ages = [a for a in (max_age, policy.max_age_seconds) if a is not None]
-        task = Task(
-            policy, self.arrows, queue, tenant, type, payload, ordering_key, len(self.tasks), policy.max_deliveries
-        )
+        task = Task(self.policies, self.taken, queue, tenant, type, payload, ordering_key, len(self.tasks))
         task.since = self.now + delay
         task.expires = task.since + min(ages) if ages else None
         task.due = task.since if delay else None

@@ -1,9 +1,16 @@
-"""Which arrows and refusals there are (queue.md 1 to 6 and 8): the lists that random lives must have taken, each often."""
+"""Which arrows and refusals there are (queue.md 1 to 6 and 8): the lists that random lives must have taken, each often.
+
+``Course`` counts what was taken and chooses by it what the next lives tell.
+"""
 
 from collections import Counter
 
 from poolkeeper.codes import ALREADY_DONE, Code, Reason
+from store.model_stories import STORIES
 from store.model_task import LIMITS
+
+Taken = tuple[str, ...]
+"""An arrow (from, to, by what), or a refusal (of what, its code)."""
 
 LEAVES = {
     "nothing": {"ready", "scheduled"},
@@ -19,7 +26,7 @@ LEAVES = {
 }
 """The table of section 1, where each state goes; ``unknown`` is not built."""
 
-ARROWS = {
+ARROWS: set[Taken] = {
     *(("nothing", state, "submit") for state in ("ready", "scheduled")),
     *((state, "ready", "woke") for state in ("scheduled", "waiting")),
     *((state, "canceled", "cancel") for state in ("scheduled", "ready", "waiting")),
@@ -40,7 +47,7 @@ ARROWS = {
 }
 
 _LOST = {"stale_token", "lease_expired", "canceled", "unknown_task", *LIMITS}
-REFUSALS = {
+REFUSALS: set[Taken] = {
     *(("submit", code) for code in ("queue_paused", "tenant_suspended", "queue_limit", "tenant_queue_limit", "payload_too_large")),
     *(("submit", code) for code in ("max_age_passed", "unknown_type", "unknown_queue", "key_conflict")),
     *(("settle", code) for code in _LOST | {ALREADY_DONE}),
@@ -52,6 +59,10 @@ REFUSALS = {
     *(("cancel", code) for code in ("unknown_task", "already_ended", "stale_version")),
     *((verb, code) for verb in ("requeue", "discard") for code in ("unknown_task", "not_dead", "stale_version")),
 }  # fmt: skip
+
+LISTED = ARROWS | REFUSALS
+_TRIED = 2  # times, to see where a story leads
+_SHARES = 250  # beside one for each story
 
 ELSEWHERE = {
     "payload_invalid", "type_invalid", "tenant_invalid", "key_invalid", "labels_invalid", "option_invalid", "name_invalid",  # test_names, test_submit
@@ -90,18 +101,48 @@ def forgotten() -> dict[str, set[str]]:
     return {what: names for what, names in found.items() if names}
 
 
-def told(arrows: Counter[tuple[str, str, str]], refusals: Counter[tuple[str, str]]) -> str:
-    """How often each was taken, the rarest first."""
-    lines = [
-        f"{arrows[a]:7}  {a[0]} -> {a[1]} ({a[2]})" for a in sorted(ARROWS | set(arrows), key=lambda a: (arrows[a], a))
-    ]
-    lines += [
-        f"{refusals[r]:7}  {r[0]}: {r[1]}" for r in sorted(REFUSALS | set(refusals), key=lambda r: (refusals[r], r))
-    ]
-    return "\n".join(["", *lines, ""])
+class Course:
+    """What lives have taken so far, and with it which stories the next ones tell: those that led to what is still rare.
 
+    ``stories`` stays as it is for a round of lives, so that each of them can be lived again.
+    """
 
-def rare(arrows: Counter[tuple[str, str, str]], refusals: Counter[tuple[str, str]], least: int) -> set[tuple[str, ...]]:
-    """What was taken less often, or taken and is in no list."""
-    few = {a for a in ARROWS if arrows[a] < least} | {r for r in REFUSALS if refusals[r] < least}
-    return few | (set(arrows) - ARROWS) | (set(refusals) - REFUSALS)
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self.taken: Counter[Taken] = Counter()
+        self.stories: tuple[str, ...] = STORIES
+        self._told: Counter[str] = Counter()
+        self._led = {name: Counter[Taken]() for name in STORIES}
+
+    def note(self, story: str, took: Counter[Taken]) -> None:
+        """Where a story has led."""
+        self._told[story] += 1
+        self._led[story] += took
+
+    def steer(self) -> None:
+        """For the next round: what leads to the rarest is told most, and what was hardly tried is tried."""
+        lacks = {what: (1 - self.taken[what] / self.least) ** 2 for what in LISTED if self.taken[what] < self.least}
+        weights = {
+            name: sum(lack * min(1, self._led[name][what] / self._told[name]) for what, lack in lacks.items())
+            if self._told[name] >= _TRIED
+            else 1.0
+            for name in STORIES
+        }
+        whole = sum(weights.values()) or 1
+        # the most wanted first: Hypothesis begins each round with a life of first choices
+        order = sorted(STORIES, key=lambda name: -weights[name])
+        self.stories = tuple(name for name in order for _ in range(1 + round(_SHARES * weights[name] / whole)))
+
+    def rare(self) -> set[Taken]:
+        """What was taken less often than it must be, or was taken and is in no list."""
+        return {what for what in LISTED if self.taken[what] < self.least} | (set(self.taken) - LISTED)
+
+    def table(self) -> str:
+        """How often each was taken: arrows and refusals, the rarest first."""
+        lines = []
+        for those in (ARROWS, REFUSALS):
+            more = {what for what in self.taken if what not in LISTED and len(what) == len(next(iter(those)))}
+            for what in sorted(those | more, key=lambda what: (self.taken[what], what)):
+                said = "{0} -> {1} ({2})" if len(what) == 3 else "{0}: {1}"
+                lines.append(f"{self.taken[what]:7}  {said.format(*what)}")
+        return "\n".join(["", *lines, ""])

@@ -1,6 +1,7 @@
 """What a task is and which arrows it takes (Q1, Q25 to Q29, Q39), as plainly as possible; ``model`` is the store around it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,10 @@ class Policy:
             return "queue_paused"
         return "tenant_suspended" if task.tenant in self.suspended_tenants else None
 
+    def limits(self) -> tuple[float | None, ...]:
+        """Of the time that a delivery may take (Q21)."""
+        return self.max_run_time_seconds, self.max_tenure_seconds, self.progress_timeout_seconds
+
 
 @dataclass(eq=False)
 class Process:
@@ -64,15 +69,14 @@ class Process:
 class Task:
     """One task; ``place`` is its state, with suspect and ordered for ready ones that are held back."""
 
-    policy: Policy
-    arrows: Counter[tuple[str, str, str]]
+    policies: Mapping[str, Policy] = field(repr=False)
+    taken: Counter[tuple[str, ...]] = field(repr=False)
     queue: str = "q"
     tenant: str = "default"
     type: str = "a.b"
     payload: Any = 1
     ordering_key: str | None = None
     number: int = 0
-    max_deliveries: int = 3
     expires: int | None = None
     since: int = 0  # elapsed time counts from here
     place: str = "nothing"
@@ -102,6 +106,11 @@ class Task:
     endings: dict[int, tuple[Process, str]] = field(default_factory=dict)
 
     @property
+    def policy(self) -> Policy:
+        """Of its queue, as it is now."""
+        return self.policies[self.queue]
+
+    @property
     def state(self) -> str:
         if self.place == "ordered":
             return "ready" if self.due is None else "scheduled"
@@ -112,7 +121,7 @@ class Task:
         before = self.state
         self.place = place
         self.version += 1
-        self.arrows[before, self.state, by] += 1
+        self.taken[before, self.state, by] += 1
         if place in ENDED:
             self.checkpoint = None
         if place == "dead":
@@ -145,13 +154,15 @@ class Task:
 
     def _run(self, now: int) -> None:
         self.started = now
-        bounds = [
-            now + self.policy.max_run_time_seconds if self.policy.max_run_time_seconds else None,
-            now + self.policy.max_tenure_seconds - self.ran if self.policy.max_tenure_seconds else None,
-        ]
+        self.limit(now)
+
+    def limit(self, now: int) -> None:
+        """The ends of its time, by the policy as it is: from its start, progress from now (Q21)."""
+        run, tenure, progress = self.policy.limits()
+        bounds = [self.started + run if run else None, self.started + tenure - self.ran if tenure else None]
         self.run_by = min((b for b in bounds if b is not None), default=None)
         self.final = self.run_by is not None and self.run_by == bounds[1]
-        self.progress(now)
+        self.progress_by = now + progress + LEASE // 2 if progress else None
 
     def progress(self, now: int) -> None:
         if self.policy.progress_timeout_seconds and self.place == "running":
@@ -211,7 +222,7 @@ class Task:
             return "permanent_error" if outcome == "dead" else "max_tenure"
         if outcome == "snoozed" and self.snoozes >= self.policy.max_snoozes:
             return "snoozes_exhausted"
-        if outcome in {*FAILED, *GIVEN_BACK, "expired"} and not free and self.spent >= self.max_deliveries:
+        if outcome in {*FAILED, *GIVEN_BACK, "expired"} and not free and self.spent >= self.policy.max_deliveries:
             return outcome if outcome in LIMITS else "deliveries_exhausted"
         elapsed = self.policy.backoff_max_elapsed_seconds
         if outcome in FAILED and elapsed is not None and now - self.since > elapsed:

@@ -130,6 +130,45 @@ def test_bounds_that_come_later_count_what_runs_already(scene: Scene) -> None:
     assert len(worker.claim(10, sweep=True)) == 4
 
 
+@pytest.mark.parametrize("how", ["succeeded", "handed_back", "snoozed"])
+def test_what_ran_before_the_bounds_came_frees_its_slot_too(scene: Scene, how: str) -> None:
+    """Q12: its successor, or itself, starts at once and not after the next sweep."""
+    scene.submit()
+    worker = scene.worker()
+    held = worker.take()
+    bounds(scene, 1)
+    scene.submit()
+    assert worker.claim(1) == []
+    worker.settle(held, how, retry_after=seconds(500) if how == "snoozed" else None)
+    assert len(worker.claim(1)) == 1
+
+
+def test_bounds_of_one_queue_list_no_lanes_of_another(scene: Scene) -> None:
+    """Q12, Q14: what runs elsewhere ends as before, without a row that nobody walks."""
+    scene.queue("r")
+    scene.submit(queue="r")
+    worker = scene.worker(queues=("q", "r"))
+    held = worker.take()
+    bounds(scene, 1)
+    worker.settle(held, "handed_back")
+    assert scene.value("SELECT count(*) FROM poolkeeper.opening") == 0
+
+
+def test_bounds_wait_for_no_transaction_of_a_handler(scene: Scene) -> None:
+    """Q12, Q18: the slot of what that ends is found free by the sweep."""
+    scene.submit()
+    worker = scene.worker()
+    held = worker.take()
+    own = scene.connect("submitter", autocommit=False)
+    run(own, calls.succeed(held.task_id, held.token))
+    scene.actor("operator").execute("SET lock_timeout = '1s'")
+    scene.submit()
+    bounds(scene, 1)
+    assert worker.claim(1) == []
+    own.commit()
+    assert len(worker.claim(1, sweep=True)) == 1
+
+
 def test_a_task_accepted_while_the_bounds_were_coming_is_found_by_the_sweep(scene: Scene) -> None:
     """Q12: its transaction began under a policy that kept no list of open lanes."""
     late = scene.connect("submitter", autocommit=False)

@@ -4,8 +4,8 @@
 -- only, and takes away the rows of a lane that it finds full, suspended or empty: thousands of those cost the others nothing.
 --
 -- Guarantee: no lane that could be served stays shut. What is taken away was visible to the same statement that looked at
--- the lane, so a reason that is committed after that look keeps its row. What began under a policy that kept no list is
--- found by the sweep. A lane's limiter (poolkeeper.lane) is locked, SKIP LOCKED, before its leases are counted in a later
+-- the lane, so a reason that is committed after that look keeps its row. What runs when a policy begins to keep the list
+-- is marked with it; what was being submitted or claimed at that moment is found by the sweep. A lane's limiter (poolkeeper.lane) is locked, SKIP LOCKED, before its leases are counted in a later
 -- statement; a claim locks it after the limiters of queue and pool, and waits for it never.
 -- Indexes: opening_pkey, lane_pkey, lease_queue, ready_claim, tenant_rule_lane.
 
@@ -96,6 +96,17 @@ LANGUAGE sql
 AS $$
     INSERT INTO poolkeeper.opening (queue_id, lane)
     SELECT _queue_id, w.lane FROM poolkeeper.lanes_with_work(_queue_id, (-9223372036854775808)::bigint, 2147483647) AS w
+$$;
+
+-- The policy begins to bound tenants: the ends of what runs already open their lanes as well. What a handler's own transaction
+-- is about to end is left to the sweep. Locks: leases of the queue, SKIP LOCKED. Index: lease_queue.
+CREATE OR REPLACE FUNCTION poolkeeper.count_running(_queue_id integer) RETURNS void
+LANGUAGE sql
+AS $$
+    UPDATE poolkeeper.lease AS l SET counted = true
+    WHERE l.task_id = ANY (ARRAY(
+        SELECT k.task_id FROM poolkeeper.lease AS k
+        WHERE k.queue_id = _queue_id AND NOT k.counted ORDER BY k.task_id FOR NO KEY UPDATE SKIP LOCKED))
 $$;
 
 -- Opens what ought to be open and is not: up to _most lanes of each queue that keeps its list, from a random one on.

@@ -113,6 +113,7 @@ BEGIN
     INSERT INTO poolkeeper.queue_count (queue_id) VALUES (_q.id) ON CONFLICT DO NOTHING;
     IF _kept THEN
         PERFORM poolkeeper.open_all_lanes(_q.id);
+        PERFORM poolkeeper.count_running(_q.id);
     END IF;
     IF poolkeeper.bounds_waiting(_q) THEN  -- what was counted for other limits counts no more
         INSERT INTO poolkeeper.backlog AS b (queue_id, waiting, counted_at, took) VALUES (_q.id, 0, '-infinity', '0')
