@@ -167,6 +167,21 @@ class Model:
             queues[queue] += min(count, self.room(queue, tenant))
         return sum(min(count, self.room(queue)) for queue, count in queues.items())
 
+    def shares(self, process: Process, taken: list[tuple[str, bool]]) -> None:
+        """Claims of a session in a row, by queue and whether they are retries: these have their share and, with others left, no more (Q13)."""
+        left = {(t.queue, t.again) for t in self.runnable(process, "ready").values()}
+        for queue in process.queues:
+            share = self.policies[queue].retry_share_percent
+            for again in (False, True):
+                claims, retries = process.in_a_row.pop((queue, again), (0, 0))
+                claims += sum(of == queue for of, _ in taken)
+                retries += taken.count((queue, True))
+                if (queue, again) not in left or share == 100:
+                    continue  # of one kind alone it takes what there is
+                process.in_a_row[queue, again] = claims, retries
+                fair = retries >= claims * share // 100 if again else retries <= -(-claims * share // 100)
+                assert fair, f"{retries} of {claims} claims from {queue} were retries; their share is {share} %"
+
     def isolates(self, process: Process, *, isolated: bool) -> bool:
         """Whether this process takes suspects and nothing else, from now on: it holds nothing else, or makes room."""
         if not process.alive(self.now) or not self.runnable(process, "suspect"):

@@ -30,7 +30,8 @@ _CLEAN = """
 """
 _COUNTERS = "delivery, spent, failures, expiries, hand_backs, snoozes"
 _STATE = f"""
-    SELECT t.id, p.state, p.state_version, p.reason, c.value AS checkpoint, x.*
+    SELECT t.id, p.state, p.state_version, p.reason, c.value AS checkpoint, x.*,
+        (SELECT again FROM poolkeeper.ready WHERE task_id = t.id) AS again
     FROM poolkeeper.task AS t
     CROSS JOIN LATERAL poolkeeper.present_state(t.id) AS p
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = t.id
@@ -142,11 +143,14 @@ class Steps:
         assert answer.isolate == isolates
         assert len(answer.claimed) == most, f"of {choice}"
         assert isolated or sum(c.state == "running" for c in answer.claimed) == min(slots, most)
+        taken = [(choice[c.task_id].queue, choice[c.task_id].again) for c in answer.claimed]
         for claimed in answer.claimed:
             task = choice[claimed.task_id]
             task.claim(process, model.now, starts=claimed.state == "running", alone=beside == 1)
             assert (claimed.delivery, claimed.checkpoint) == (task.deliveries, task.checkpoint)
             assert (claimed.suspect, claimed.beside) == (isolated, beside)
+        if not isolated:
+            model.shares(process, taken)
         got: list[Held] = []
         if not lost:
             process.received = process.turns
@@ -254,6 +258,7 @@ class Steps:
             assert (row.state, row.state_version, row.checkpoint) == (task.state, task.version, task.checkpoint)
             held_back = {"suspect": "isolation", "ordered": "ordering", "dead": task.reason, "ready": None}
             assert row.reason == held_back.get(task.place, row.reason)
+            assert row.again == (task.again if task.place == "ready" else None)
             if task.place not in ENDED:
                 counters = task.deliveries, task.spent, task.failures, task.expiries, task.hand_backs, task.snoozes
                 assert (row.delivery, row.spent, row.failures, row.expiries, row.hand_backs, row.snoozes) == counters

@@ -31,6 +31,7 @@ class Policy:
     max_waiting_per_tenant: int | None = None
     concurrency_max: int | None = None
     per_tenant_max: int | None = None
+    retry_share_percent: int = 20
     ordering: str = "block"
     task_types: tuple[str, ...] = ()
     paused: bool = False
@@ -60,6 +61,7 @@ class Process:
     ended: bool = False
     turns: int = 0
     received: int = 0
+    in_a_row: dict[tuple[str, bool], tuple[int, int]] = field(default_factory=dict)  # claims, and retries among them
 
     def alive(self, now: int) -> bool:
         return not self.ended and self.renewed + LEASE > now
@@ -126,6 +128,11 @@ class Task:
             self.checkpoint = None
         if place == "dead":
             self.reason = by
+
+    @property
+    def again(self) -> bool:
+        """Whether its next delivery is a retry (Q13): it failed or expired in its present budget, of which that took something."""
+        return self.spent > 0 and self.failures + self.expiries > 0
 
     def aged(self, now: int) -> bool:
         return self.expires is not None and self.expires <= now

@@ -149,6 +149,7 @@ def test_every_reason_has_an_action(scene: Scene) -> None:
     assert scene.rows("SELECT reason FROM poolkeeper.reason WHERE action = ''") == []
 
 
+@pytest.mark.usefixtures("this_month_again")
 def test_months_get_partitions_ahead_and_rows_find_their_place(scene: Scene) -> None:
     """Contract 8: this month and the next two, made once; deliveries land in their month's."""
     assert scene.ask("operator", calls.maintain()).made == 0

@@ -67,7 +67,7 @@ def test_the_lists_of_arrows_and_refusals_are_complete() -> None:
 
 
 def test_random_interleavings_agree_with_the_model(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    """Q1, Q6, Q7, Q9, Q10, Q12, Q16, Q18 to Q22, Q25 to Q30, Q39: a few lives, the same in every run."""
+    """Q1, Q6, Q7, Q9, Q10, Q12, Q13, Q16, Q18 to Q22, Q25 to Q30, Q39: a few lives, the same in every run."""
     course = Course(0)
     live(scene, course, 1, rounds=1, lives=6)
     tell(course, capsys, 1)

@@ -320,6 +320,7 @@ def test_what_others_hold_costs_a_key_nothing_but_time(scene: Scene) -> None:
     assert worker.take().task_id == second
 
 
+@pytest.mark.usefixtures("this_month_again")
 def test_a_dead_letter_that_nobody_looked_at_gives_its_key_back(scene: Scene) -> None:
     """Q52: discarded by its age, as by a person."""
     first, second = chain(scene, 2)

@@ -321,6 +321,19 @@ def test_suspended_tenants(scene: Scene, names: list[str], code: str | None, cla
     assert {c.tenant for c in scene.worker().claim(5)} == claimed
 
 
+@pytest.mark.parametrize(("percent", "retries"), [(20, 2), (50, 5)])
+def test_retry_share_percent(scene: Scene, percent: int, retries: int) -> None:
+    """Q13: so many of the claims go to tasks that have failed before, while others are ready."""
+    worker = scene.worker(concurrency=30)
+    again = set(scene.submit_many(8))
+    for delivery in worker.claim(8):
+        worker.fail(delivery, retry_after=seconds(0))
+    scene.sweep()
+    scene.submit_many(10)
+    policy(scene, {"retrySharePercent": percent})
+    assert len({c.task_id for c in worker.claim(10)} & again) == retries
+
+
 def test_a_policy_is_stored_whole(scene: Scene) -> None:
     """What the operator applies is what the store keeps: applied again it is no change."""
     stored = read_policy({"maxAge": "24h", "concurrency": {"max": 7}, "taskTypes": ["a.b"]}, what="q").to_store()

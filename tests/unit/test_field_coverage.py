@@ -46,6 +46,7 @@ COVERED = {
     "TaskQueue.pausedTaskTypes[]": POLICY + "test_paused_task_types",
     "TaskQueue.suspendedTenants[]": POLICY + "test_suspended_tenants",
     "TaskQueue.ordering": POLICY + "test_ordering",
+    "TaskQueue.retrySharePercent": POLICY + "test_retry_share_percent",
     "TaskQueue.wakeUp": POLICY + "test_wake_up",
     "TaskQueue.backoff.initial": POLICY + "test_backoff_initial",
     "TaskQueue.backoff.max": POLICY + "test_backoff_max",

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from poolkeeper.durations import Between, Duration, parse_duration
-from poolkeeper.policy import rule
+from poolkeeper.policy_parts import rule
 from poolkeeper_operator.resources.parts import Conditions, Model, SecretRef, StatusModel
 
 AUTO_NEEDS_ADMIN = "migrations: Auto needs adminSecretRef (the owner's connection); add it, or set migrations: Manual"

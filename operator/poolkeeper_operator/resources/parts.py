@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from poolkeeper.policy import PolicyModel
+from poolkeeper.policy_parts import PolicyModel
 
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 PERCENT_PATTERN = "^(100|[1-9]?[0-9])%$"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from poolkeeper.policy import PolicyModel
+from poolkeeper.policy_parts import PolicyModel
 from poolkeeper_operator.resources.parts import ANY_FIELDS, Model, Quantity, Rule, map_list
 
 RESERVED_ENV = "POOLKEEPER_"

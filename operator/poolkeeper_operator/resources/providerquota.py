@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, StrictBool, model_validator
 
-from poolkeeper.policy import rule
+from poolkeeper.policy_parts import rule
 from poolkeeper_operator.resources.parts import Conditions, Model, Name, PoolName, Rule, StatusModel, map_list
 
 SELECTOR_RULE = "allowedNamespaces.selector goes with from: Selector, and only with it; add the selector or change from"

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from poolkeeper.durations import Between, Duration, parse_duration
-from poolkeeper.policy import rule, rules
+from poolkeeper.policy_parts import rule, rules
 from poolkeeper_operator.decide.grace import GracePolicy
 from poolkeeper_operator.decide.signals import StepPolicy
 from poolkeeper_operator.resources.parts import IntOrPercent, Model, Rule, is_zero

@@ -54,6 +54,9 @@ class HeldBack(StatusModel):
     )
     tenant_suspended: int | None = Field(None, description="Their tenant is suspended; they ask for no pods.")
     type_paused: int | None = Field(None, description="Are of a type that is paused; they ask for no pods.")
+    retry_share: int | None = Field(
+        None, description="Have failed or expired before, and are more than retrySharePercent of what is ready."
+    )
 
 
 class Depth(StatusModel):

@@ -8,7 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from poolkeeper.policy import TaskType, rule
+from poolkeeper.policy import TaskType
+from poolkeeper.policy_parts import rule
 from poolkeeper_operator.decide.quota import Use
 from poolkeeper_operator.decide.signals import Mode, ScalingPolicy
 from poolkeeper_operator.decide.tenants import Tenants

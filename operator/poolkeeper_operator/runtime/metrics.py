@@ -29,6 +29,11 @@ QUEUE_GAUGES: Mapping[str, Gauge] = {
         "Of these, tasks of types that no worker of the queue can run.",
         _QUEUE,
     ),
+    "retries": Gauge(
+        "poolkeeper_queue_retries_held_back_tasks",
+        "Of these, tasks that have failed or expired before and are more than their share of the claims.",
+        _QUEUE,
+    ),
     "running": Gauge("poolkeeper_queue_running_tasks", "Tasks in user code.", _QUEUE),
     "dead": Gauge("poolkeeper_queue_dead_letters", "Tasks that wait for a person.", _QUEUE),
     "dead_recent": Gauge("poolkeeper_queue_dead_letters_last_minute", "Of these, new within a minute.", _QUEUE),
@@ -105,6 +110,7 @@ def tell_queue(stats: QueueStats, unable: int) -> None:
     values = {
         "ready": stats.ready,
         "unable": unable,
+        "retries": stats.held_back.retry_share,
         "running": stats.running,
         "dead": stats.dead,
         "dead_recent": stats.dead_recent,

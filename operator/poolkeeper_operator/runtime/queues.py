@@ -18,6 +18,7 @@ from poolkeeper.store.rows import Applied, QueueStats, TypeStats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.conditions import Condition, coarse, merge
+from poolkeeper_operator.decide.storm import storms
 from poolkeeper_operator.observe.capability import tasks
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import ResourceError, TaskQueueSpec, TaskQueueStatus
@@ -224,6 +225,7 @@ class Queues:
             conditions.append(self._freshness.condition(link, now))
         if stats is not None:
             conditions.append(_dead_letters(stats))
+            conditions.append(_retry_storm(stats, present))
         refusal = await self._removals.refusal(manifest)
         if refusal is not None:
             conditions.append(refusal)
@@ -288,6 +290,19 @@ def _dead_letters(stats: QueueStats) -> Condition:
     return Condition("DeadLetters", "True", "WaitingForAPerson", text)
 
 
+def _retry_storm(stats: QueueStats, present: Mapping[str, Any]) -> Condition:
+    was = any(c["type"] == "RetryStorm" and c["status"] == "True" for c in present.get("conditions") or [])
+    if not storms(was, stats.held_back.retry_share, stats.oldest_retry):
+        return Condition(
+            "RetryStorm", "False", "WithinShare", "retries do not wait because of their share of the claims"
+        )
+    text = (
+        "more tasks that have failed before are ready than their share of the claims allows, so they wait for first deliveries; "
+        "mend what fails (`poolkeeper task timeline` of one says the error), lengthen spec.backoff, or raise spec.retrySharePercent"
+    )
+    return Condition("RetryStorm", "True", "ShareExceeded", text)
+
+
 def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
     held_back = HeldBack(
         isolation=stats.suspects or None,
@@ -296,6 +311,7 @@ def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
         tenant_limit=stats.held_back.tenant_limit or None,
         tenant_suspended=stats.held_back.tenant_suspended or None,
         type_paused=stats.held_back.type_paused or None,
+        retry_share=stats.held_back.retry_share or None,
     )
     # what only a pool that has never had a session can run: the store does not know of it, and of no age
     ages = [each.oldest for each in stats.types if not each.known and each not in nobody]

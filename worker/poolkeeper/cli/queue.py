@@ -56,13 +56,25 @@ def apply(file: Path, dsn: str | None, form: str) -> None:
 def list_(dsn: str | None, form: str) -> None:
     """List all queues with their depth and the age of the oldest task that could run.
 
-    NO WORKER counts the ready tasks of types that no worker can run, as far as workers have told what they can.
+    NO WORKER counts the ready tasks of types that no worker can run, as far as workers have told what they can. RETRIES HELD
+    counts those that have failed or expired before and wait for first deliveries, because they are more than retrySharePercent.
     """
     found = ask(dsn, calls.queues())
     if form == "json":
         print(as_json(found))
         return
-    heads = ("QUEUE", "PAUSED", "READY", "NO WORKER", "SCHEDULED", "WAITING", "RUNNING", "DEAD", "OLDEST")
+    heads = (
+        "QUEUE",
+        "PAUSED",
+        "READY",
+        "NO WORKER",
+        "RETRIES HELD",
+        "SCHEDULED",
+        "WAITING",
+        "RUNNING",
+        "DEAD",
+        "OLDEST",
+    )
     print(
         table(
             heads,
@@ -72,6 +84,7 @@ def list_(dsn: str | None, form: str) -> None:
                     q.paused,
                     q.ready,
                     q.no_capable_worker,
+                    q.held_back.retry_share,
                     q.scheduled,
                     q.waiting,
                     q.running + q.leased,

@@ -32,7 +32,7 @@ class Session:
     visibility_timeout: timedelta
     unknown_queues: list[str]
     instance_id: UUID
-    cursor: dict[str, int] = field(default_factory=dict, repr=False)
+    cursor: dict[str, list[int]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(slots=True)
@@ -265,10 +265,11 @@ class HeldBack:
     tenant_limit: int = 0  # their tenant runs as many as it may
     tenant_suspended: int = 0
     type_paused: int = 0
+    retry_share: int = 0  # retries beyond their share; more slots would take them (Q13)
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Those that more slots would not help."""
         return self.tenant_limit + self.tenant_suspended + self.type_paused
 
 
@@ -298,6 +299,7 @@ class QueueStats:
     no_capable_worker: int  # ready, suspects included, of types that nobody can run, as far as sessions told (Q11)
     types: list[TypeStats]  # what could run: those held back are not in it
     held_back: HeldBack = HeldBack()
+    oldest_retry: timedelta | None = None  # of the ready ones that have failed or expired before
     named: list[str] = field(default_factory=list)  # tenants that `types` tells apart
 
 

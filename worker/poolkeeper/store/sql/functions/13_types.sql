@@ -19,6 +19,6 @@ END $$;
 
 -- A share of a claim: up to n tasks of one kind; weight: how many of its lane in a round.
 DO $$ BEGIN
-    CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer, weight integer);
+    CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer, weight integer, again boolean);
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;

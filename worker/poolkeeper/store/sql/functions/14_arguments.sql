@@ -58,12 +58,20 @@ BEGIN
     END IF;
 END $$;
 
+-- Whether this is a lane, and what that one got of its round. One expression, so that it costs no call.
+CREATE OR REPLACE FUNCTION poolkeeper.is_place(_lane jsonb, _used jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT (_lane #>> '{}' ~ '^-?[0-9]{1,18}$' OR _lane BETWEEN '-9223372036854775808' AND '9223372036854775807' AND _lane #>> '{}' ~ '^-?[0-9]{19}$')
+           AND _used #>> '{}' ~ '^[0-9]{1,9}$'
+$$;
+
 -- Where a session's walk over the lanes of a queue stopped, or NULL where that is nothing which claim_queue has answered.
 CREATE OR REPLACE FUNCTION poolkeeper.cursor_of(_cursor jsonb, _queue_id integer) RETURNS jsonb
 LANGUAGE sql IMMUTABLE
 AS $$
-    SELECT CASE WHEN c.at ->> 0 ~ '^-?[0-9]{1,18}$' OR c.at -> 0 BETWEEN '-9223372036854775808' AND '9223372036854775807' AND c.at ->> 0 ~ '^-?[0-9]{19}$'
-                THEN CASE WHEN c.at ->> 1 ~ '^[0-9]{1,9}$' THEN c.at END END
+    SELECT CASE WHEN poolkeeper.is_place(c.at -> 0, c.at -> 1) THEN
+               CASE WHEN c.at -> 2 IS NULL OR (poolkeeper.is_place(c.at -> 3, c.at -> 4) AND c.at ->> 2 ~ '^[0-9]{1,2}$') THEN c.at END END
     FROM (SELECT _cursor -> _queue_id::text AS at OFFSET 0) AS c
 $$;
 

@@ -53,7 +53,7 @@ DECLARE
     _n   bigint;
     _cut boolean;
 BEGIN
-    SELECT count(*) INTO _n FROM (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.lane = _lane LIMIT _most) AS x;
+    SELECT count(*) INTO _n FROM (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.again = ANY ('{f,t}') AND r.lane = _lane LIMIT _most) AS x;
     IF _n < _most THEN
         SELECT _n + sum(x.n), bool_or(x.seen = _far) INTO _n, _cut FROM (
             SELECT count(*) AS seen, count(*) FILTER (WHERE l.lane = _lane) AS n
@@ -94,7 +94,7 @@ BEGIN
             ), counted AS MATERIALIZED (
                 SELECT x.lane, sum(x.n)::bigint AS n FROM (
                     SELECT l.lane, c.n FROM lane AS l CROSS JOIN LATERAL (
-                        SELECT count(*) AS n FROM (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _q.id AND r.lane = l.lane LIMIT _cap) AS y) AS c
+                        SELECT count(*) AS n FROM (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _q.id AND r.again = ANY ('{f,t}') AND r.lane = l.lane LIMIT _cap) AS y) AS c
                     UNION ALL
                     SELECT d.lane, count(*) FROM (
                         SELECT r.lane FROM poolkeeper.later AS r WHERE r.queue_id = _q.id ORDER BY r.due_at LIMIT 200000) AS d GROUP BY d.lane

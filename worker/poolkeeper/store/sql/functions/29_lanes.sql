@@ -66,7 +66,16 @@ AS $$
     WHERE q.id = _queue_id
 $$;
 
--- Up to _most lanes with ready tasks, behind lane _after: a probe for each.
+-- The next lane behind _after with ready tasks, first deliveries or retries: two probes.
+CREATE OR REPLACE FUNCTION poolkeeper.next_lane(_queue_id integer, _after bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN least((SELECT r.lane FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND NOT r.again AND r.lane > _after ORDER BY r.lane LIMIT 1),
+                 (SELECT r.lane FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.again AND r.lane > _after ORDER BY r.lane LIMIT 1));
+END $$;
+
+-- Up to _most lanes with ready tasks, behind lane _after, in their order.
 CREATE OR REPLACE FUNCTION poolkeeper.lanes_with_work(_queue_id integer, _after bigint, _most integer) RETURNS TABLE (lane bigint)
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off
@@ -74,12 +83,11 @@ AS $$
 #variable_conflict use_column
 BEGIN RETURN QUERY
     WITH RECURSIVE walk AS (
-        (SELECT r.lane FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.lane > _after ORDER BY r.lane LIMIT 1)
+        SELECT poolkeeper.next_lane(_queue_id, _after) AS lane
         UNION ALL
-        SELECT n.lane FROM walk AS w CROSS JOIN LATERAL (
-            SELECT r.lane FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.lane > w.lane ORDER BY r.lane LIMIT 1) AS n
+        SELECT poolkeeper.next_lane(_queue_id, w.lane) FROM walk AS w WHERE w.lane IS NOT NULL
     )
-    SELECT * FROM walk LIMIT _most;
+    SELECT w.lane FROM walk AS w WHERE w.lane IS NOT NULL LIMIT _most;
 END $$;
 
 -- Opens lanes: the caller's own rows, to be written in the transaction that makes them claimable.
@@ -161,7 +169,7 @@ BEGIN
         SELECT u.lane, u.n, x.shut, (SELECT count(*) FROM (
                    SELECT FROM poolkeeper.opening AS o WHERE o.queue_id = _queue_id AND o.lane = u.lane LIMIT 2) AS y) AS reasons
         FROM unnest(_lanes) WITH ORDINALITY AS u (lane, n)
-        CROSS JOIN LATERAL (SELECT NOT EXISTS (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.lane = u.lane)
+        CROSS JOIN LATERAL (SELECT NOT EXISTS (SELECT FROM poolkeeper.ready AS r WHERE r.queue_id = _queue_id AND r.again = ANY ('{f,t}') AND r.lane = u.lane)
                                 OR poolkeeper.lane_room(_queue_id, u.lane) <= 0 AS shut OFFSET 0) AS x
     ), gone AS (
         DELETE FROM poolkeeper.opening AS o WHERE o.ctid = ANY (ARRAY(
@@ -223,20 +231,20 @@ BEGIN
 END $$;
 
 -- What this session could run of one lane: its types and priorities there, a probe for each, and one for each gap between.
-CREATE OR REPLACE FUNCTION poolkeeper.heads_of_lane(_queue_id integer, _lane bigint, _type_keys bigint[], _most integer)
+CREATE OR REPLACE FUNCTION poolkeeper.heads_of_lane(_queue_id integer, _again boolean, _lane bigint, _type_keys bigint[], _most integer)
 RETURNS TABLE (type_key bigint, priority smallint)
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_column
 BEGIN RETURN QUERY
-    SELECT h.type_key, h.priority FROM poolkeeper.own_heads(_queue_id, _type_keys, '{}', _lane - 1, _lane, _most) AS h
+    SELECT h.type_key, h.priority FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, '{}', _lane - 1, _lane, _most) AS h
     WHERE h.type_key = ANY (_type_keys);
 END $$;
 
 -- Candidates for a claim from a queue that keeps its list: for each lane that was locked here and has room, what this
--- session can run of it, with the room. _after: where the walk starts; it goes round once. _more: there are lanes behind.
+-- session can run of it, with the room. _again: of its retries or its first deliveries, NULL: of both. _after: where the walk starts; it goes round once. _more: there are lanes behind.
 CREATE OR REPLACE FUNCTION poolkeeper.open_shares(
-    _queue poolkeeper.queue, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
+    _queue poolkeeper.queue, _again boolean, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
     OUT _shares poolkeeper.share[], OUT _more boolean, OUT _alone boolean, OUT _busy boolean
 )
 LANGUAGE plpgsql
@@ -262,13 +270,14 @@ BEGIN
         _last := _lanes[cardinality(_lanes)];
     END IF;
     _lanes := poolkeeper.shut_lanes((_queue).id, ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE u.lane <> ALL (_except)));
-    _found := ARRAY(SELECT ROW(u.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share
-                    FROM unnest(_lanes) AS u (lane)
-                    CROSS JOIN LATERAL poolkeeper.heads_of_lane((_queue).id, u.lane, _type_keys, _most) AS h);
+    _found := ARRAY(SELECT ROW(u.lane, h.type_key, h.priority, _room, 1, k.again)::poolkeeper.share
+                    FROM unnest(_lanes) AS u (lane) CROSS JOIN (VALUES (false), (true)) AS k (again)
+                    CROSS JOIN LATERAL poolkeeper.heads_of_lane((_queue).id, k.again, u.lane, _type_keys, _most) AS h
+                    WHERE k.again = coalesce(_again, k.again));
     _lanes := ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE EXISTS (SELECT FROM unnest(_found) AS f WHERE f.lane = u.lane));
     _held := poolkeeper.take_lanes((_queue).id, _lanes, _room);
     -- counted in a statement after the locks
-    _shares := (SELECT array_agg(ROW(f.lane, f.type_key, f.priority, least(_room, r.room), 1)::poolkeeper.share)
+    _shares := (SELECT array_agg(ROW(f.lane, f.type_key, f.priority, least(_room, r.room), 1, f.again)::poolkeeper.share)
                 FROM unnest(_held) AS u (lane)
                 CROSS JOIN LATERAL (SELECT poolkeeper.lane_room((_queue).id, u.lane) AS room OFFSET 0) AS r
                 JOIN unnest(_found) AS f ON f.lane = u.lane

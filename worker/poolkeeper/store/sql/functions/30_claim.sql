@@ -6,9 +6,9 @@
 -- ageing, then seq. A task that this session cannot run is not looked at (Q11): one index probe for all tasks of one
 -- lane and type. Locks: ready rows by SKIP LOCKED, exactly those claimed. Index: ready_claim, in its own order.
 
--- What has work: up to _most combinations of (lane, type, priority) with ready tasks, walking the claim index from
--- behind lane _after, each at the cost of one probe whatever lies in it. head_* is the first task of each.
-CREATE OR REPLACE FUNCTION poolkeeper.heads(_queue_id integer, _after bigint, _most integer)
+-- What has work, of first deliveries or of retries (_again): up to _most combinations of (lane, type, priority) with ready
+-- tasks, walking the claim index from behind lane _after, each at the cost of one probe whatever lies in it. head_* is the first task of each.
+CREATE OR REPLACE FUNCTION poolkeeper.heads(_queue_id integer, _again boolean, _after bigint, _most integer)
 RETURNS TABLE (lane bigint, type_key bigint, priority smallint, head_seq bigint, head_task uuid, head_ready_at timestamptz)
 LANGUAGE plpgsql STABLE
 AS $$
@@ -17,13 +17,13 @@ BEGIN RETURN QUERY
     WITH RECURSIVE walk AS (
         (SELECT r.lane, r.type_key, r.priority, r.seq, r.task_id, r.ready_at
          FROM poolkeeper.ready AS r
-         WHERE r.queue_id = _queue_id AND r.lane > _after
+         WHERE r.queue_id = _queue_id AND r.again = _again AND r.lane > _after
          ORDER BY r.lane, r.type_key, r.priority, r.seq LIMIT 1)
         UNION ALL
         SELECT n.* FROM walk AS w CROSS JOIN LATERAL (
             SELECT r.lane, r.type_key, r.priority, r.seq, r.task_id, r.ready_at
             FROM poolkeeper.ready AS r
-            WHERE r.queue_id = _queue_id AND (r.lane, r.type_key, r.priority) > (w.lane, w.type_key, w.priority)
+            WHERE r.queue_id = _queue_id AND r.again = _again AND (r.lane, r.type_key, r.priority) > (w.lane, w.type_key, w.priority)
             ORDER BY r.lane, r.type_key, r.priority, r.seq LIMIT 1) AS n
     )
     SELECT * FROM walk LIMIT _most;
@@ -33,7 +33,7 @@ END $$;
 -- costs one probe for each gap between own types and lane, whatever it consists of (Q11). Ends with lane _until. From the
 -- lanes of _except straight on to the next lane; what is seen of these is in the answer, for the caller to leave out.
 CREATE OR REPLACE FUNCTION poolkeeper.own_heads(
-    _queue_id integer, _type_keys bigint[], _except bigint[], _after bigint, _until bigint, _most integer
+    _queue_id integer, _again boolean, _type_keys bigint[], _except bigint[], _after bigint, _until bigint, _most integer
 )
 RETURNS TABLE (lane bigint, type_key bigint, priority smallint)
 LANGUAGE plpgsql STABLE
@@ -43,7 +43,7 @@ BEGIN RETURN QUERY
     WITH RECURSIVE walk AS (
         (SELECT r.lane, r.type_key, r.priority
          FROM poolkeeper.ready AS r
-         WHERE r.queue_id = _queue_id AND r.lane > _after AND r.lane <= _until
+         WHERE r.queue_id = _queue_id AND r.again = _again AND r.lane > _after AND r.lane <= _until
          ORDER BY r.lane, r.type_key, r.priority LIMIT 1)
         UNION ALL
         SELECT n.* FROM walk AS w
@@ -59,7 +59,7 @@ BEGIN RETURN QUERY
         CROSS JOIN LATERAL (
             SELECT r.lane, r.type_key, r.priority
             FROM poolkeeper.ready AS r
-            WHERE r.queue_id = _queue_id AND (r.lane, r.type_key, r.priority) > (w.lane, f.type_key, f.priority) AND r.lane <= _until
+            WHERE r.queue_id = _queue_id AND r.again = _again AND (r.lane, r.type_key, r.priority) > (w.lane, f.type_key, f.priority) AND r.lane <= _until
             ORDER BY r.lane, r.type_key, r.priority LIMIT 1) AS n
     )
     SELECT * FROM walk LIMIT _most;
@@ -68,7 +68,7 @@ END $$;
 -- Candidates for a claim from a queue without bounds for tenants: what this session can run, walking the lanes from behind
 -- _after and once round. _more: there are lanes behind what was looked at; if nothing was found, the next look starts there.
 CREATE OR REPLACE FUNCTION poolkeeper.all_shares(
-    _queue_id integer, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
+    _queue_id integer, _again boolean, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
     OUT _shares poolkeeper.share[], OUT _more boolean, OUT _alone boolean
 )
 LANGUAGE plpgsql STABLE
@@ -81,23 +81,23 @@ DECLARE
     _others poolkeeper.share[];
 BEGIN
     IF _only IS NOT NULL THEN  -- a look at each of these lanes, and at no other
-        SELECT array_agg(ROW(u.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) INTO _shares
-        FROM unnest(_only) AS u (lane) CROSS JOIN LATERAL poolkeeper.heads_of_lane(_queue_id, u.lane, _type_keys, _most) AS h;
+        SELECT array_agg(ROW(u.lane, h.type_key, h.priority, _room, 1, _again)::poolkeeper.share) INTO _shares
+        FROM unnest(_only) AS u (lane) CROSS JOIN LATERAL poolkeeper.heads_of_lane(_queue_id, _again, u.lane, _type_keys, _most) AS h;
         _more := false;
         _alone := cardinality(_shares) = 1;
         RETURN;
     END IF;
-    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
+    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1, _again)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
            count(*), min(h.lane), max(h.lane)
     INTO _shares, _seen, _first, _last
-    FROM poolkeeper.own_heads(_queue_id, _type_keys, _except, _after, 9223372036854775807, _most) AS h;
+    FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, _except, _after, 9223372036854775807, _most) AS h;
     _more := _seen = _most;
     IF NOT _more AND _after > -9223372036854775808 THEN
         _most := _most - _seen;
-        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
+        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1, _again)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
                count(*), min(h.lane), max(h.lane)
         INTO _others, _seen, _first, _last
-        FROM poolkeeper.own_heads(_queue_id, _type_keys, _except, -9223372036854775808, _after, _most) AS h;
+        FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, _except, -9223372036854775808, _after, _most) AS h;
         _shares := _shares || _others;
         _more := _seen = _most;
     END IF;
@@ -113,7 +113,7 @@ LANGUAGE sql STABLE
 AS $$
     SELECT ARRAY(
         SELECT ROW(s.lane, s.type_key, s.priority, s.n, coalesce(
-            (SELECT t.weight FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.lane = s.lane ORDER BY t.tenant LIMIT 1), 1))::poolkeeper.share
+            (SELECT t.weight FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.lane = s.lane ORDER BY t.tenant LIMIT 1), 1), s.again)::poolkeeper.share
         FROM unnest(_shares) AS s)
 $$;
 
@@ -131,12 +131,12 @@ BEGIN
     SELECT (_room + sum(d.weight) - 1) / sum(d.weight) + (_used > 0)::integer INTO _rounds
     FROM (SELECT DISTINCT s.lane, s.weight FROM unnest(_shares) AS s) AS d;
     WITH found AS (
-        SELECT s.lane, s.type_key, s.priority, s.weight, s.n, CASE WHEN s.lane - 1 = _after THEN _used ELSE 0 END AS used,
+        SELECT s.lane, s.type_key, s.priority, s.again, s.weight, s.n, CASE WHEN s.lane - 1 = _after THEN _used ELSE 0 END AS used,
                row_number() OVER (PARTITION BY s.lane ORDER BY x.ready_at - s.priority * (_queue).priority_age, x.seq) AS in_lane
         FROM unnest(_shares) AS s
         CROSS JOIN LATERAL (
             SELECT r.ready_at, r.seq FROM poolkeeper.ready AS r
-            WHERE r.queue_id = (_queue).id AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
+            WHERE r.queue_id = (_queue).id AND r.again = s.again AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
               AND (r.expires_at IS NULL OR r.expires_at > _now)  -- nobody's place is taken by what may not start any more
             ORDER BY r.seq LIMIT least(s.n, _rounds * s.weight)) AS x
     ), placed AS (
@@ -147,9 +147,9 @@ BEGIN
     ), last AS (
         SELECT c.lane, (c.in_lane - 1 + c.used) % c.weight + 1 AS used, c.weight FROM chosen AS c ORDER BY c.place DESC LIMIT 1
     )
-    SELECT (SELECT array_agg(ROW(g.lane, g.type_key, g.priority, g.n, g.weight)::poolkeeper.share)
-            FROM (SELECT c.lane, c.type_key, c.priority, c.weight, count(*)::integer AS n
-                  FROM chosen AS c GROUP BY c.lane, c.type_key, c.priority, c.weight) AS g),
+    SELECT (SELECT array_agg(ROW(g.lane, g.type_key, g.priority, g.n, g.weight, g.again)::poolkeeper.share)
+            FROM (SELECT c.lane, c.type_key, c.priority, c.again, c.weight, count(*)::integer AS n
+                  FROM chosen AS c GROUP BY c.lane, c.type_key, c.priority, c.again, c.weight) AS g),
            CASE WHEN l.lane IS NULL THEN _after WHEN l.used = l.weight THEN l.lane ELSE l.lane - 1 END,
            CASE WHEN l.lane IS NULL THEN _used WHEN l.used = l.weight THEN 0 ELSE l.used END
     INTO _shares, _after, _used
@@ -171,7 +171,7 @@ BEGIN RETURN QUERY
             FROM unnest(_shares) AS s
             CROSS JOIN LATERAL (
                 SELECT c.ctid FROM poolkeeper.ready AS c
-                WHERE c.queue_id = (_queue).id AND c.lane = s.lane AND c.type_key = s.type_key AND c.priority = s.priority
+                WHERE c.queue_id = (_queue).id AND c.again = s.again AND c.lane = s.lane AND c.type_key = s.type_key AND c.priority = s.priority
                   AND (c.expires_at IS NULL OR c.expires_at > _now)
                   AND ((_session).tenants IS NULL AND (_session).tenants_except IS NULL OR poolkeeper.serves(_session, c.task_id))
                 ORDER BY c.seq LIMIT s.n FOR UPDATE SKIP LOCKED) AS x))
@@ -201,23 +201,32 @@ BEGIN RETURN QUERY
 END $$;
 
 -- Claims up to _want tasks of one queue whose limiter, if it has one, is held by this transaction. _cursor: where this
--- session's walk over the lanes stopped, [lane, what that one got of its round]; the last row says where it stops now.
+-- session's walk over the lanes stopped, [lane, what that one got of its round]; behind these, once it met retries, what they
+-- have saved up and the same two of the walk over theirs (28_retries.sql). The last row says where all that stands now.
 CREATE OR REPLACE FUNCTION poolkeeper.claim_queue(
     _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _cursor jsonb, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _room   integer := _want;
-    _after  bigint := coalesce((_cursor ->> 0)::bigint, -9223372036854775808);
-    _used   integer := coalesce((_cursor ->> 1)::integer, 0);
+    _left   integer := _want;
+    _room   integer;
+    _ends   bigint[] := ARRAY[coalesce((_cursor ->> 0)::bigint, -9223372036854775808), coalesce((_cursor ->> 1)::bigint, 0),
+                              coalesce((_cursor ->> 3)::bigint, -9223372036854775808), coalesce((_cursor ->> 4)::bigint, 0)];
+    _kinds  boolean[] := '{f}';  -- first deliveries
+    _credit integer;
+    _took   integer[] := '{0,0,0}';
+    _behind boolean := false;
+    _after  bigint;
+    _used   integer;
     _got    integer;
     _shares poolkeeper.share[];
     _more   boolean;
     _alone  boolean;
-    _missed boolean;
+    _missed boolean := false;
     _busy   boolean := false;
-    _passes integer := 0;
+    _passes integer;
+    _walk   integer;
     _types  bigint[] := (_session).type_keys;
     _only   bigint[];
     _except bigint[] := '{}';
@@ -231,39 +240,68 @@ BEGIN
         _types := ARRAY(SELECT t.key FROM unnest(_types) AS t (key) WHERE t.key <> ALL ((_queue).paused_type_keys));
     END IF;
     IF (_queue).concurrency_max IS NOT NULL THEN
-        _room := least(_room, (_queue).concurrency_max - (
+        _left := least(_left, (_queue).concurrency_max - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = (_queue).id LIMIT (_queue).concurrency_max) AS x));
     END IF;
-    -- more than one pass only where lanes were uneven, others were faster, or there are more lanes than one looks at
-    WHILE _room > 0 AND _passes < CASE WHEN (_queue).lanes_kept THEN 64 ELSE 8 END LOOP
-        _got := 0;
-        IF (_queue).lanes_kept THEN
-            SELECT s._after, s._shares, s._more, s._alone, s._busy INTO _after, _shares, _more, _alone, _missed
-            FROM poolkeeper.open_shares(_queue, _types, _only, _except, _room, _after) AS s;
-            _busy := _busy OR _missed;
-        ELSE
-            SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
-            FROM poolkeeper.all_shares((_queue).id, _types, _only, _except, _room, _after) AS s;
-        END IF;
-        IF _shares IS NOT NULL THEN
-            IF _alone THEN
-                _after := -9223372036854775808;
-                _used := 0;
+    IF poolkeeper.has_retries((_queue).id) THEN  -- of these their share, then what comes first, then they again; or all as one
+        _kinds := CASE WHEN (_queue).retry_share < 100 THEN '{t,f,t}' ELSE '{NULL}' END;
+        _credit := poolkeeper.retry_credit(_cursor, (_session).id);
+    END IF;
+    FOR _step IN 1 .. cardinality(_kinds) LOOP
+        -- where first deliveries were there and others were about to take them, retries wait until the next look
+        _room := CASE WHEN _step < cardinality(_kinds) AND _kinds[_step] THEN least(_left, (_credit + _left * (_queue).retry_share) / 100)
+                      WHEN _step = 3 AND (_behind OR _missed) THEN 0 ELSE _left END;
+        CONTINUE WHEN _room <= 0;
+        _left := _left - _room;
+        _walk := 1 + 2 * coalesce(_kinds[_step], false)::integer;
+        _after := _ends[_walk];
+        _used := _ends[_walk + 1];
+        _passes := 0;
+        _missed := false;
+        -- more than one pass only where lanes were uneven, others were faster, or there are more lanes than one looks at
+        WHILE _room > 0 AND _passes < CASE WHEN (_queue).lanes_kept THEN 64 ELSE 8 END LOOP
+            _got := 0;
+            IF (_queue).lanes_kept THEN
+                SELECT s._after, s._shares, s._more, s._alone, _missed OR s._busy INTO _after, _shares, _more, _alone, _missed
+                FROM poolkeeper.open_shares(_queue, _kinds[_step], _types, _only, _except, _room, _after) AS s;
+            ELSIF _kinds[_step] IS NULL THEN
+                SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
+                FROM poolkeeper.mixed_shares((_queue).id, _types, _only, _except, _room, _after) AS s;
             ELSE
-                IF (_queue).weighted THEN
-                    _shares := poolkeeper.weigh((_queue).id, _shares);
-                END IF;
-                SELECT d._shares, d._after, d._used INTO _shares, _after, _used FROM poolkeeper.deal(_queue, _room, _now, _shares, _after, _used) AS d;
+                SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
+                FROM poolkeeper.all_shares((_queue).id, _kinds[_step], _types, _only, _except, _room, _after) AS s;
             END IF;
-            RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);
-            GET DIAGNOSTICS _got = ROW_COUNT;
-            _room := _room - _got;
-            _slots := greatest(0, _slots - _got);
-        END IF;
-        EXIT WHEN NOT _more AND (_got = 0 OR _alone);  -- there is no more to have
-        _passes := _passes + 1;
+            IF _shares IS NOT NULL THEN
+                IF _alone THEN
+                    _after := -9223372036854775808;
+                    _used := 0;
+                ELSE
+                    IF (_queue).weighted THEN
+                        _shares := poolkeeper.weigh((_queue).id, _shares);
+                    END IF;
+                    SELECT d._shares, d._after, d._used INTO _shares, _after, _used FROM poolkeeper.deal(_queue, _room, _now, _shares, _after, _used) AS d;
+                END IF;
+                RETURN QUERY SELECT * FROM poolkeeper.grant_shares(_queue, _session, _turn, _shares, _slots, _now);
+                GET DIAGNOSTICS _got = ROW_COUNT;
+                _room := _room - _got;
+                _took[_step] := _took[_step] + _got;
+                _slots := greatest(0, _slots - _got);
+            END IF;
+            EXIT WHEN NOT _more AND (_got = 0 OR _alone);  -- there is no more to have
+            _passes := _passes + 1;
+        END LOOP;
+        _left := _left + _room;
+        _busy := _busy OR _missed;
+        _behind := _more AND _room > 0 AND (_queue).lanes_kept;
+        _ends[_walk] := _after;
+        _ends[_walk + 1] := _used;
     END LOOP;
+    IF cardinality(_kinds) = 3 THEN
+        _credit := greatest(0, least(99, _credit + (_took[1] + _took[2]) * (_queue).retry_share - 100 * _took[1]));
+    END IF;
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('cursor', jsonb_build_object((_queue).id::text, jsonb_build_array(_after, _used)),
-                           'busy', _busy OR (_more AND _room > 0 AND (_queue).lanes_kept)))::poolkeeper.answer;
+        jsonb_build_object('cursor', jsonb_build_object((_queue).id::text, CASE
+                               WHEN _credit IS NULL AND _cursor -> 2 IS NULL THEN jsonb_build_array(_ends[1], _ends[2])
+                               ELSE jsonb_build_array(_ends[1], _ends[2], coalesce(to_jsonb(_credit), _cursor -> 2), _ends[3], _ends[4]) END),
+                           'busy', _busy OR _behind))::poolkeeper.answer;
 END $$;

@@ -90,7 +90,8 @@ BEGIN
     WITH from_ready AS (
         DELETE FROM poolkeeper.ready AS r WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid FROM poolkeeper.ready AS c WHERE c.expires_at <= _now ORDER BY c.expires_at LIMIT _most FOR UPDATE SKIP LOCKED))
-        RETURNING r.*
+        RETURNING r.task_id, r.queue_id, r.priority, r.lane, r.type_key, r.seq, r.ready_at, r.expires_at, r.delivery, r.state_version,
+                  r.spent, r.failures, r.expiries, r.hand_backs, r.snoozes, r.waits, r.gate
     ), from_suspect AS (
         DELETE FROM poolkeeper.suspect AS r WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid FROM poolkeeper.suspect AS c WHERE c.expires_at <= _now LIMIT _most FOR UPDATE SKIP LOCKED))

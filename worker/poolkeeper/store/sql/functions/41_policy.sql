@@ -86,6 +86,7 @@ BEGIN
                 SELECT jsonb_object_agg(poolkeeper.lane_key(_q.id, t ->> 'name'), t -> 'max_waiting')
                 FROM jsonb_array_elements(coalesce(nullif(_spec -> 'tenants', 'null'), '[]')) AS t WHERE (t ->> 'max_waiting') IS NOT NULL), '{}'),
             concurrency_max = (_spec ->> 'concurrency_max')::integer,
+            retry_share = coalesce((_spec ->> 'retry_share_percent')::integer, 20),
             per_tenant_max = (_spec ->> 'per_tenant_max')::integer,
             lanes_kept = _kept,
             weighted = EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id AND t.weight > 1),

@@ -9,7 +9,8 @@ CREATE OR REPLACE FUNCTION poolkeeper.queue_stats(
 LANGUAGE sql STABLE
 AS $$
     WITH heads AS MATERIALIZED (
-        SELECT h.*, count(*) OVER () AS n FROM poolkeeper.heads((_q).id, -9223372036854775808, 1000) AS h
+        SELECT h.*, k.again, count(*) OVER () AS n FROM (VALUES (false), (true)) AS k (again)
+        CROSS JOIN LATERAL poolkeeper.heads((_q).id, k.again, -9223372036854775808, 1000) AS h
     ), next_of_keys AS MATERIALIZED (  -- the key is free, but nobody let them through yet: runnable all the same (O12)
         SELECT h.lane, h.type_key, (array_agg(h.task_id))[1] AS one, min(h.ready_at) AS since, count(*) AS n
         FROM poolkeeper.key_heads((_q).id, 1000) AS h
@@ -18,13 +19,13 @@ AS $$
         SELECT count(*) FILTER (WHERE x.due_at IS NULL) AS ready, count(x.due_at) AS scheduled
         FROM (SELECT o.due_at FROM poolkeeper.ordered AS o WHERE o.queue_id = (_q).id LIMIT 10000) AS x
     ), sized AS MATERIALIZED (
-        SELECT h.lane, h.type_key, h.priority, h.head_task, h.head_ready_at,
+        SELECT h.lane, h.type_key, h.priority, h.again, h.head_task, h.head_ready_at,
                (SELECT count(*) FROM (SELECT FROM poolkeeper.ready AS r
-                     WHERE r.queue_id = (_q).id AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
+                     WHERE r.queue_id = (_q).id AND r.again = h.again AND r.lane = h.lane AND r.type_key = h.type_key AND r.priority = h.priority
                      LIMIT greatest(10, 10000 / h.n)) AS x) AS ready
         FROM heads AS h
         UNION ALL
-        SELECT k.lane, k.type_key, (-1)::smallint, k.one, k.since, k.n FROM next_of_keys AS k
+        SELECT k.lane, k.type_key, (-1)::smallint, false, k.one, k.since, k.n FROM next_of_keys AS k
     ), stopped AS MATERIALIZED (  -- what its tenant's bound, a suspension or a pause holds back, head by head
         SELECT s.*, CASE WHEN NOT (_q).part_paused OR (_q).paused THEN NULL ELSE poolkeeper.stopped((_q).id, s.lane, s.type_key) END AS code,
                CASE WHEN (_q).lanes_kept THEN poolkeeper.lane_room((_q).id, s.lane) ELSE 2147483647 END AS room,
@@ -56,6 +57,14 @@ AS $$
                      CASE WHEN s.runnable > 0 THEN s.head_ready_at END AS since FROM free AS s
               UNION ALL SELECT u.type_key, u.known, u.live, u.tenant, u.one, 0, u.n, NULL FROM suspects AS u) AS x
         GROUP BY x.type_key, x.known, x.live, x.tenant
+    ), retries AS MATERIALIZED (  -- those beyond what is theirs until the last first delivery that waits now has gone (Q13)
+        SELECT x.since, CASE WHEN (_q).paused OR x.firsts = 0 OR (_q).retry_share = 100 THEN 0
+                             ELSE greatest(0, x.n - poolkeeper.firsts((_q).id, x.firsts, x.n * (100 - (_q).retry_share) / (_q).retry_share + 1)
+                                                    * (_q).retry_share / (100 - (_q).retry_share)) END AS held
+        FROM (SELECT least(10000, coalesce(sum(f.runnable) FILTER (WHERE f.again), 0))::bigint AS n,
+                     coalesce(sum(f.runnable) FILTER (WHERE NOT f.again), 0)::bigint AS firsts,
+                     min(f.head_ready_at) FILTER (WHERE f.again AND f.runnable > 0) AS since
+              FROM free AS f WHERE f.known) AS x
     ), leases AS MATERIALIZED (  -- running, leased, and those whose session has fallen silent although it could have renewed (Q23)
         SELECT count(*) FILTER (WHERE l.started_at IS NULL) AS leased, count(*) FILTER (WHERE l.started_at IS NOT NULL) AS running,
                count(*) FILTER (WHERE x.expired) AS expired, min(x.until) FILTER (WHERE x.expired) AS expired_since
@@ -83,9 +92,11 @@ AS $$
         'held_back', (SELECT jsonb_build_object(
             'tenant_limit', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code IS NULL), 0)),
             'tenant_suspended', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code = 'tenant_suspended'), 0)),
-            'type_paused', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code = 'queue_paused'), 0)))
+            'type_paused', least(10000, coalesce(sum(s.n) FILTER (WHERE s.code = 'queue_paused'), 0)),
+            'retry_share', (SELECT x.held FROM retries AS x))
             FROM (SELECT f.code, f.ready - f.runnable AS n FROM free AS f
                   UNION ALL SELECT a.code, 1 FROM apart AS a WHERE a.code IS NOT NULL OR a.full) AS s),
+        'oldest_retry', extract(epoch FROM _now - (SELECT x.since FROM retries AS x)),
         'oldest_runnable', extract(epoch FROM _now - least((SELECT min(t.since) FROM types AS t WHERE t.known), (SELECT o.since FROM overdue AS o),
                                                            (SELECT min(u.since) FROM suspects AS u WHERE u.known), (SELECT l.expired_since FROM leases AS l))),
         'next_due', extract(epoch FROM (SELECT min(d.due_at) FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now) - _now),

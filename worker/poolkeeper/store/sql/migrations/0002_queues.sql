@@ -32,6 +32,7 @@ CREATE TABLE poolkeeper.queue (
     max_waiting_per_tenant    bigint CHECK (max_waiting_per_tenant >= 0),
     tenant_max_waiting        jsonb NOT NULL DEFAULT '{}',     -- lane -> the same, of tenants with a bound of their own
     concurrency_max           integer CHECK (concurrency_max >= 0),
+    retry_share               integer NOT NULL DEFAULT 20 CHECK (retry_share BETWEEN 1 AND 100),  -- percent of the claims (Q13)
     per_tenant_max            integer CHECK (per_tenant_max >= 0),
     lanes_kept                boolean NOT NULL DEFAULT false,  -- tenants are bounded: open lanes are listed (29_lanes.sql)
     weighted                  boolean NOT NULL DEFAULT false,  -- some tenants weigh more than others

@@ -43,7 +43,6 @@ CREATE TABLE poolkeeper.ready (
     waits         smallint NOT NULL DEFAULT 0,
     gate          bigint                   -- poolkeeper.gate_key(queue, tenant, ordering key); NULL: none (Q9)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-CREATE UNIQUE INDEX ready_claim ON poolkeeper.ready (queue_id, lane, type_key, priority, seq);  -- claim order
 CREATE INDEX ready_expires ON poolkeeper.ready (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX ready_gate ON poolkeeper.ready (gate) WHERE gate IS NOT NULL;  -- whether its key is taken
 
@@ -110,6 +109,11 @@ CREATE INDEX dead_queue ON poolkeeper.dead (queue_id, died_at, task_id);
 CREATE INDEX dead_checkpoint ON poolkeeper.dead (queue_id, died_at) WHERE checkpoint_erased IS NULL;
 CREATE INDEX dead_unannounced ON poolkeeper.dead (queue_id, batch) WHERE batch IS NULL OR batch < 0;
 CREATE INDEX dead_gate ON poolkeeper.dead (gate) WHERE gate IS NOT NULL;  -- what blocks its key
+
+-- A retry has failed or expired in its present budget; a hand-back, a snooze or what an outage ended is none (Q13). Of ready
+-- alone, thus behind the copies of it. Retries and first deliveries lie apart in the claim index: neither is in the other's way.
+ALTER TABLE poolkeeper.ready ADD COLUMN again boolean NOT NULL GENERATED ALWAYS AS (spent > 0 AND (failures > 0 OR expiries > 0)) STORED;
+CREATE UNIQUE INDEX ready_claim ON poolkeeper.ready (queue_id, again, lane, type_key, priority, seq);  -- claim order
 
 -- Ordering keys (Q9, ADR 0023). A task with a key waits in ordered until the key is free; a row of gate_due says that it may be.
 CREATE SEQUENCE poolkeeper.ordering_no;
