@@ -153,11 +153,11 @@ def _one_of(connection: Any, dsn: str | None) -> str | None:
 
 def _submit(queue: str, type: str, payload: Any, wishes: Wishes) -> Call[Verdict]:  # noqa: A002
     task = sendable({**wishes, "type": type, "payload": payload})
-    return calls.submit(text(queue, "queue", Code.UNKNOWN_QUEUE), **task)
+    return calls.submit(text(queue, "queue"), **task)
 
 
 def _pages(queue: str, tasks: Iterable[Task]) -> Iterator[Call[list[Verdict]]]:
-    text(queue, "queue", Code.UNKNOWN_QUEUE)
+    text(queue, "queue")
     several = numbered(tasks)
     while page := list(islice(several, PAGE)):
         yield calls.submit_many(queue, [sendable(task, f"tasks[{index}].") for index, task in page])

@@ -32,6 +32,10 @@ def redact(text: str) -> str:
     return text.replace("\x00", "").encode("utf-8", "replace").decode()
 
 
+WRITTEN_OUT = 10**18
+"""Whole numbers below it are shown as they are."""
+
+
 def bounded(text: str, limit: int = MAX_TEXT) -> str:
     """Return `text` cut to at most `limit` bytes of UTF-8, at a whole character, marked where it was cut."""
     raw = text.encode("utf-8", "replace")
@@ -43,7 +47,7 @@ def bounded(text: str, limit: int = MAX_TEXT) -> str:
 def shown(value: object) -> str:
     """What a value is, in at most 80 characters, also where its own words fail."""
     kind = type(value).__name__[:40]
-    if value is None or isinstance(value, bool | float):
+    if value is None or isinstance(value, float) or (isinstance(value, int) and abs(value) < WRITTEN_OUT):
         return ascii(value)[:80]
     if isinstance(value, str):
         return ascii(value[:80])[:80]
