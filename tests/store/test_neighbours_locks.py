@@ -195,3 +195,38 @@ def test_a_claim_is_apart_from_a_change_of_its_policy(busy: Crowd) -> None:
     assert {c.queue for c in answer.claimed} == {f"default/{PLAIN}", "other/plain"}
     assert answer.come_again.total_seconds() <= 0.06
     conn.rollback()
+
+
+def test_one_queue_that_is_held_makes_a_turn_come_again(busy: Crowd) -> None:
+    """Q12: whatever kinds of limits the others have; each is asked for once."""
+    scene = busy.scene
+    scene.queue(LIMITED, concurrency_max=100)
+    worker = scene.worker(pool="local/two", queues=[BOUNDED, LIMITED])
+    with held(busy, ("queue",), "name = 'limited'"):
+        answer = worker.turn(want=1)
+        assert {claimed.queue for claimed in answer.claimed} <= {f"default/{BOUNDED}"}
+        assert answer.come_again.total_seconds() <= 0.06
+
+
+def test_only_who_holds_a_limit_is_timed(busy: Crowd) -> None:
+    """Q51: a turn in an open transaction has its session ended when it idles, if others wait for its queue, its pool or its lanes."""
+    scene = busy.scene
+    scene.queue("lanes", per_tenant_max=3)
+    scene.queue("most", concurrency_max=3)
+    for queue, most, timed in (
+        (PLAIN, None, False),
+        (LIMITED, None, False),
+        ("lanes", None, True),
+        ("most", None, True),
+        (PLAIN, 5, True),
+    ):
+        pool = f"local/{queue}-{most}"
+        conn = scene.connect("worker", autocommit=False)
+        worker = scene.worker(pool=pool, queues=[queue], conn=conn)
+        conn.commit()
+        if most is not None:
+            scene.ask("operator", calls.set_pool(pool, max_running=most))
+        worker.turn(want=1)
+        row = conn.execute("SELECT current_setting('idle_in_transaction_session_timeout') <> '0'").fetchone()
+        assert row == (timed,), (queue, most)
+        conn.rollback()

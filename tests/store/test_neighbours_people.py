@@ -315,8 +315,8 @@ def test_a_sweep_moves_what_time_has_moved(crowd: Crowd) -> None:
     ids = (due, aged, aged_later, *behind, lost.task_id, over.task_id)
     scene.advance(9)
     with crowd.untouched(*ids) as own:
+        own.queues.add(crowd.queue_ids[PLAIN])
         own.whole |= {
-            crowd.queue_ids[PLAIN],
             *(row.id for row in scene.rows("SELECT id FROM poolkeeper.queue WHERE name IN ('brisk', 'short')")),
         }
         assert scene.sweep() == len(ids)

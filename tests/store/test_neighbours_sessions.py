@@ -250,3 +250,56 @@ def test_the_sessions_secret_is_its_own(crowd: Crowd) -> None:
         for call in theirs:
             with crowd.untouched(), pytest.raises(Exception, match="unknown session"):
                 run(conn, call)
+
+
+def test_when_to_come_again_is_told_by_its_own_queues(crowd: Crowd) -> None:
+    """F4: how they wake, how long they give and what is due there; of leases, whosever can expire first."""
+    scene = crowd.scene
+    scene.queue("slow", visibility_timeout_seconds=60)
+    scene.queue("brisk", visibility_timeout_seconds=2, wake_up="poll")
+    scene.advance(3)
+    worker = of_own(crowd, ("slow",))
+
+    def soon(of: Worker) -> float:
+        return of.turn().come_again.total_seconds()
+
+    assert soon(worker) == 5
+    assert soon(of_own(crowd, ("brisk",))) == 0.5
+    due = crowd.submit("slow", delay=timedelta(seconds=3))
+    assert 2 < soon(worker) <= 3
+    scene.ask("person", calls.cancel(due, who="ann", why="x"))
+    crowd.submit(PLAIN, delay=timedelta(seconds=3))
+    assert soon(worker) == 5
+    one = crowd.take(of_own(crowd, (PLAIN,), tenants=[ONES_OWN]), PLAIN)
+    assert 1 < soon(worker) <= 2.05
+    scene.owner.execute("UPDATE poolkeeper.lease SET run_by = NULL, progress_by = NULL")
+    scene.owner.execute(
+        "UPDATE poolkeeper.lease SET run_by = poolkeeper.clock() + interval '1 s' WHERE task_id = %s", [one.task_id]
+    )
+    assert 0.5 < soon(worker) <= 1
+    assert soon(of_own(crowd, (PLAIN,))) <= 1
+
+
+def test_sessions_end_by_their_silence(crowd: Crowd) -> None:
+    """Q22: after two hours those that hold nothing; what has ended before stays as it ended."""
+    scene = crowd.scene
+    crowd.twin.end()
+    crowd.far.end()
+    scene.owner.execute("UPDATE poolkeeper.lease SET extended_until = poolkeeper.clock() + interval '1 day'")
+    idle, fresh = of_own(crowd, (PLAIN,)), of_own(crowd, (PLAIN,))
+    scene.owner.execute("UPDATE poolkeeper.session SET ended_at = NULL WHERE id = %s", [crowd.far.session.id])
+    scene.advance(3 * 3600)
+    fresh.renew()
+    ended = {
+        row.id: row.ended_at
+        for row in scene.rows("SELECT id, ended_at FROM poolkeeper.session WHERE ended_at IS NOT NULL")
+    }
+    assert set(ended) == {crowd.twin.session.id}
+    scene.sweep()
+    now = {
+        row.id: row.ended_at
+        for row in scene.rows("SELECT id, ended_at FROM poolkeeper.session WHERE ended_at IS NOT NULL")
+    }
+    assert now.keys() - ended.keys() >= {idle.session.id, crowd.far.session.id}
+    assert not now.keys() & {fresh.session.id, crowd.worker.session.id}
+    assert now[crowd.twin.session.id] == ended[crowd.twin.session.id]

@@ -58,6 +58,7 @@ def main() -> int:
     options.add_argument("--sample", type=int, help="so many guards, drawn by the seed; all without it")
     options.add_argument("--seed", type=int, default=random.randrange(10**6))  # noqa: S311 - no secret
     options.add_argument("--only", default="", help="a pattern on 'file: function: kind: text'")
+    options.add_argument("--tests", default="", help="only tests that pytest's -k finds by this")
     options.add_argument("--again", action="store_true", help="only those that no test saw the last time")
     options.add_argument(
         "--each", action="store_true", help="say what became of each, not of those alone that no test saw"
@@ -111,6 +112,7 @@ def main() -> int:
             "-o",
             "addopts=",
         ]
+        options_ += ["-k", asked.tests] if asked.tests else []
         code = pytest.main([*options_, str(ROOT / "tests" / "store")], plugins=[loop])
     if code != pytest.ExitCode.OK or not loop.verdicts:
         print("mutate: the tests could not be run; see above or run them: pytest tests/store")
