@@ -61,6 +61,7 @@ def test_a_turn_waits_for_nobody(busy: Crowd, tables: tuple[str, ...]) -> None:
     assert lost.queue == f"default/{PLAIN}"
     busy.far.received = busy.far.turn_no - 2
     busy.submit(PLAIN, ordering_key="another")
+    scene.owner.execute("UPDATE poolkeeper.pool SET isolating_session = %s WHERE name = 'local/p'", [worker.session.id])
     scene.advance(3)
     with held(busy, tables):
         for each in (worker, busy.far):
@@ -201,11 +202,13 @@ def test_one_queue_that_is_held_makes_a_turn_come_again(busy: Crowd) -> None:
     """Q12: whatever kinds of limits the others have; each is asked for once."""
     scene = busy.scene
     scene.queue(LIMITED, concurrency_max=100)
-    worker = scene.worker(pool="local/two", queues=[BOUNDED, LIMITED])
-    with held(busy, ("queue",), "name = 'limited'"):
-        answer = worker.turn(want=1)
-        assert {claimed.queue for claimed in answer.claimed} <= {f"default/{BOUNDED}"}
-        assert answer.come_again.total_seconds() <= 0.06
+    scene.queue("lanes", per_tenant_max=100)
+    for other in (BOUNDED, "lanes", PLAIN):
+        worker = scene.worker(pool="local/two", queues=[other, LIMITED])
+        with held(busy, ("queue",), "name = 'limited'"):
+            answer = worker.turn(want=1)
+            assert f"default/{LIMITED}" not in {claimed.queue for claimed in answer.claimed}
+            assert answer.come_again.total_seconds() <= 0.06, other
 
 
 def test_only_who_holds_a_limit_is_timed(busy: Crowd) -> None:

@@ -97,7 +97,9 @@ def test_a_turn_that_was_lost_gives_back_its_own(crowd: Crowd) -> None:
     """Q10: what it had brought, and nothing that earlier turns did, or other sessions."""
     mine = [crowd.submit(PLAIN, tenant="lost"), crowd.submit(LIMITED, tenant="lost")]
     worker = of_own(crowd, (PLAIN, LIMITED), tenants=["lost"])
+    worker.turn()
     kept = worker.claim(1)
+    assert crowd.scene.rows("SELECT 1 FROM poolkeeper.lease WHERE turn = %s", worker.turn_no + 1), "of others"
     lost = worker.turn(want=5, lost=True).claimed
     assert {c.task_id for c in kept + lost} == set(mine)
     with crowd.untouched(*(c.task_id for c in lost)):

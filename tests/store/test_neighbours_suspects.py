@@ -144,6 +144,9 @@ def test_one_of_a_pool_makes_room_and_of_each_pool_its_own(crowd: Crowd) -> None
         assert two.turn(want=1).isolate is True, gone
         assert holders()["local/iso"] == two.session.id
         assert holders()["local/iso2"] == other.session.id
+    assert (
+        len(isolating(crowd, BOUNDED, pool="local/iso3").claim(1, isolated=True)) == 1
+    )  # another's, which keeps no room of theirs
     (gone_now,) = suspects(crowd, PLAIN)
     scene.ask("person", calls.cancel(gone_now, who="ann", why="x"))
     two.turn(want=1)
