@@ -233,3 +233,18 @@ def test_only_who_holds_a_limit_is_timed(busy: Crowd) -> None:
         row = conn.execute("SELECT current_setting('idle_in_transaction_session_timeout') <> '0'").fetchone()
         assert row == (timed,), (queue, most)
         conn.rollback()
+
+
+def test_room_is_not_waited_for(busy: Crowd) -> None:
+    """Q27: whose pool is held by somebody else makes no room this time."""
+    scene = busy.scene
+    worker = isolating(busy, PLAIN)
+    worker.conn.execute(WAITS)
+    gone = scene.value("SELECT task_id FROM poolkeeper.suspect WHERE queue_id = %s", busy.queue_ids[PLAIN])
+    scene.owner.execute("UPDATE poolkeeper.suspect SET expires_at = poolkeeper.clock() WHERE task_id = %s", [gone])
+    busy.submit(PLAIN)
+    assert len(worker.claim(1)) == 1
+    scene.owner.execute("UPDATE poolkeeper.suspect SET expires_at = NULL")
+    with held(busy, ("pool",)):
+        assert worker.turn(want=1).isolate is False
+    assert worker.turn(want=1).isolate is True

@@ -35,8 +35,10 @@ def of_own(
 @pytest.mark.parametrize("queue", QUEUES)
 def test_a_claim_takes_of_its_own_queue(crowd: Crowd, queue: str) -> None:
     """Q10, Q11: all that is ready there, of its types and tenants, and nothing else is moved."""
+    crowd.scene.queue("lanes", per_tenant_max=9)
     for tenant in ("t1", "t2"):
         crowd.scene.submit("a.b", 5, queue=queue, tenant=tenant)
+        crowd.scene.submit("a.b", 5, queue="lanes", tenant=tenant)
     home = crowd.queue_ids[queue]
     for how in ({"tenants": ["t2"]}, {"tenants_except": ["t1"]}):
         mine = ready(crowd, queue, type="a.b", tenant="t2")

@@ -26,7 +26,8 @@ def test_a_session_runs_the_suspects_of_its_queues(crowd: Crowd, queues: tuple[s
     """Q27: of its types, each with its own body, queue and checkpoint; and what it then holds is all that it holds."""
     worker = isolating(crowd, *queues)
     mine = suspects(crowd, *queues)
-    assert worker.turn(want=5).isolate is True
+    with crowd.untouched():  # it holds nothing: no room has to be made
+        assert worker.turn(want=5).isolate is True
     with crowd.untouched(*mine) as own:
         own.queues |= {crowd.queue_ids[queue] for queue in queues}
         claimed = worker.claim(20, isolated=True)
@@ -43,6 +44,14 @@ def test_a_session_runs_the_suspects_of_its_queues(crowd: Crowd, queues: tuple[s
         own.queues |= {crowd.queue_ids[queue] for queue in queues}
         for delivery in claimed:
             assert worker.succeed(delivery).code is None
+
+
+def test_who_runs_suspects_makes_no_room_for_more(crowd: Crowd) -> None:
+    """Q27: it has that already; nothing else of the pool is told to wait."""
+    worker = isolating(crowd, *QUEUES)
+    assert len(worker.claim(1, isolated=True)) == 1
+    with crowd.untouched():
+        assert worker.turn(want=1).isolate is True
 
 
 def test_suspects_of_others_hold_nobody_up(crowd: Crowd) -> None:
@@ -89,6 +98,7 @@ def test_limits_hold_for_suspects(crowd: Crowd) -> None:
     other = isolating(crowd, BOUNDED, pool="local/iso2")
     scene.queue(BOUNDED, per_tenant_max=of_tenant)
     assert other.claim(5, isolated=True) == []
+    assert other.turn(want=5).isolate is False
     scene.queue(BOUNDED, per_tenant_max=of_tenant + 1)
     assert len(other.claim(5, isolated=True)) == 1
     last = isolating(crowd, FOREIGN, pool="local/iso3")
