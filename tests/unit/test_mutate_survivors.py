@@ -43,7 +43,7 @@ def module(tmp_path: Path) -> Path:
 
 
 def test_what_a_test_reaches_is_kept_until_something_changes(tmp_path: Path, module: Path) -> None:
-    """Its own text, that of the stage, or who calls whom: else the next run begins at once."""
+    """Its own text or that of the stage: else the next run begins at once; what is called by now is reached as well."""
     tests = [item(module, "one"), item(module, "two")]
     kept = tmp_path / "kept"
     first = Reach(kept, SOURCES)
@@ -52,9 +52,12 @@ def test_what_a_test_reaches_is_kept_until_something_changes(tmp_path: Path, mod
     again = Reach(kept, SOURCES)
     assert again.known(tests) == []
     assert again.seconds("test_a.py::one") == 0.5
-    for function, known_still in (("third", True), ("outer_one", False)):
-        more = f"CREATE OR REPLACE FUNCTION poolkeeper.{function}() AS $$ SELECT poolkeeper.fourth() $$;"
-        assert (Reach(kept, {"x.sql": SOURCES["x.sql"] + more}).known(tests) == []) == known_still
+    calls_more = (
+        f"{SOURCES['x.sql']}CREATE OR REPLACE FUNCTION poolkeeper.outer_one() AS $$ SELECT poolkeeper.third() $$;"
+    )
+    grown = Reach(kept, {"x.sql": f"{calls_more}CREATE OR REPLACE FUNCTION poolkeeper.third() AS $$ $$;"})
+    assert grown.known(tests) == []
+    assert "test_a.py::one" in grown.of(Guard("x.sql", "third", "WHERE", "a", 0, 1, "true"))
     (tmp_path / "scene.py").write_text("another stage")
     assert Reach(kept, SOURCES).known(tests) == tests
     module.write_text("two")

@@ -1,7 +1,7 @@
 """Which tests reach which function of the store, and how long each takes: asked of the server once, then kept by checksum.
 
-Guarantees: what is kept of a test module is used again only while its own text, that of what all store tests stand on, and
-what the functions that it reached call are the same. A module with a red test is not kept.
+Guarantees: what is kept of a test module is used again only while its own text and that of what all store tests stand on are the
+same; what a function calls now and did not then is reached by whoever reached it. A module with a red test is not kept.
 """
 
 import json
@@ -51,9 +51,10 @@ class Reach:
         unknown = []
         for path, tests in _by_module(items).items():
             kept = self._kept(path)
-            told: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {"calls": None, "tests": {}}
-            if told["calls"] == self._calls_of(told["tests"]):
-                self._tests |= {test: (seconds, names) for test, (seconds, names) in told["tests"].items()}
+            if kept.exists():
+                told: dict[str, Any] = json.loads(kept.read_text())
+                for test, (seconds, names) in told["tests"].items():
+                    self._tests[test] = seconds, self._and_new(names, told["calls"])
             else:
                 unknown += tests
         return unknown
@@ -68,6 +69,16 @@ class Reach:
             mine = {test.nodeid: told[test.nodeid] for test in tests if test.nodeid in told}
             if not any(name.split("::")[0] == tests[0].nodeid.split("::")[0] for name in red):
                 self._kept(path).write_text(json.dumps({"calls": self._calls_of(mine), "tests": mine}))
+
+    def _and_new(self, names: Sequence[str], calls: Mapping[str, Sequence[str]]) -> list[str]:
+        """These functions, and what those of them that have changed call by now."""
+        found, queue = set(names), list(names)
+        while queue:
+            name = queue.pop()
+            more = set(self._calls.get(name, ())) - set(calls.get(name, ())) - found
+            found |= more
+            queue += more
+        return sorted(found)
 
     def _calls_of(self, tests: Mapping[str, tuple[float, list[str]]]) -> dict[str, list[str]]:
         """What each function that these reached calls now."""
