@@ -251,14 +251,10 @@ def test_a_policy_is_of_one_queue(crowd: Crowd) -> None:
         (PLAIN, {"max_run_time_seconds": 60}),
     ):
         home = crowd.queue_ids[queue]
-        running = [
-            row.task_id
-            for row in scene.rows(
-                "SELECT task_id FROM poolkeeper.lease WHERE queue_id = %s AND started_at IS NOT NULL", home
-            )
-        ]
-        limits_change = queue != BOUNDED and "per_tenant_max" not in policy
-        with crowd.untouched(*(running if limits_change else [])) as own:
+        bounded = "per_tenant_max" in policy  # what is held counts from now on; else the limits of what runs change
+        held = scene.rows("SELECT task_id, started_at FROM poolkeeper.lease WHERE queue_id = %s", home)
+        its_own = [row.task_id for row in held if queue != BOUNDED and (bounded or row.started_at)]
+        with crowd.untouched(*its_own) as own:
             own.whole.add(home)
             scene.queue(queue, **policy)
         with crowd.untouched():
