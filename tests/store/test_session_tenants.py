@@ -61,6 +61,39 @@ def test_only_its_tenants_tasks_are_offered(
     assert {c.tenant for c in apart} == set(offered)
 
 
+@pytest.mark.parametrize(
+    ("limits", "offered"),
+    [
+        ({"tenants": ["a", "c"]}, "ac"),
+        ({"tenants_except": ["a"]}, "bc"),
+        ({"tenants": []}, ""),
+        ({"queues": ["default/other"]}, ""),
+        ({"queues": ["default/q"]}, "abc"),
+        ({"pool": "local/other"}, ""),
+        ({"pool": "local/p"}, "abc"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("asked", [{}, {"tenants": ["a", "b", "c"]}, {"tenants_except": ["d"]}], ids=str)
+def test_a_login_that_is_limited_later_takes_its_sessions_along(
+    scene: Scene, limits: dict[str, Any], offered: str, asked: dict[str, Any]
+) -> None:
+    """Q51: from its next turn on; what it holds it may renew, start and settle; widened again, the session is offered all it had."""
+    for tenant in "abc":
+        scene.submit_many(3, tenant=tenant)
+    scene.worker()
+    worker = register(scene, **asked)
+    held = worker.claim(3)
+    scene.allow(scene.database.login("worker"), **limits)
+    more = [c for _ in range(3) for c in worker.claim(2)]
+    assert {c.tenant for c in more} == set(offered)
+    worker.renew(*[c.task_id for c in held])
+    assert [worker.settle(c, "succeeded").code for c in held] == [None] * 3
+    scene.allow(scene.database.login("worker"))
+    rest = [c for _ in range(9) for c in worker.claim(2)]
+    assert len({c.task_id for c in held + more + rest}) == 9
+
+
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("how", [{"tenants": ["mine"]}, {"tenants_except": ["hog"]}])
 def test_tasks_of_other_tenants_cost_no_scan(scene: Scene, how: dict[str, Any], bounded: bool) -> None:

@@ -81,3 +81,27 @@ BEGIN
     END IF;
     RETURN _row;
 END $$;
+
+-- What a session may be offered now: where its login has been limited since it registered, so is the session, at once. What it
+-- holds already it may go on with.
+CREATE OR REPLACE FUNCTION poolkeeper.as_limited(_s poolkeeper.session) RETURNS poolkeeper.session
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _who poolkeeper.access := poolkeeper.caller();
+BEGIN
+    IF _who.pool <> (SELECT p.name FROM poolkeeper.pool AS p WHERE p.id = _s.pool_id) THEN
+        _s.queue_ids := '{}';
+    ELSIF _who.queues IS NOT NULL THEN
+        _s.queue_ids := ARRAY(SELECT q.id FROM poolkeeper.queue AS q
+                              WHERE q.id = ANY (_s.queue_ids) AND q.namespace || '/' || q.name = ANY (_who.queues) ORDER BY q.id);
+    END IF;
+    IF _who.tenants IS NOT NULL THEN
+        _s.tenants := CASE WHEN _s.tenants IS NULL THEN _who.tenants
+                           ELSE ARRAY(SELECT u.tenant FROM unnest(_s.tenants) AS u (tenant) WHERE u.tenant = ANY (_who.tenants)) END;
+    END IF;
+    IF NOT _who.tenants_except <@ coalesce(_s.tenants_except, '{}') THEN
+        _s.tenants_except := coalesce(_s.tenants_except, '{}') || _who.tenants_except;
+    END IF;
+    RETURN _s;
+END $$;

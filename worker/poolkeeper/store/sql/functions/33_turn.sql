@@ -219,6 +219,7 @@ BEGIN
     IF _sweep THEN
         _s := poolkeeper.follow_queues(_s);
     END IF;
+    _s := poolkeeper.as_limited(_s);
     -- 1. where this session may start anything: not where a queue is paused, nor where a lease of it would be born
     -- expired, because it has ended or did not renew in time (Q20)
     SELECT coalesce(array_agg(q.id), '{}'), coalesce(array_agg(q.id) FILTER (WHERE q.part_paused), '{}') INTO _served, _wary
