@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,43 @@ def test_each_kind_of_exception_has_its_outcome(error: BaseException, ending: st
     """Q28: retry is the default."""
     outcome = judge(error)
     assert (outcome.ending, outcome.retry_after) == (ending, retry_after)
+
+
+class Broken(ExceptionGroup):
+    """A group whose own code fails."""
+
+    def derive(self, excs: object) -> NoReturn:
+        raise ZeroDivisionError(excs)
+
+
+REJECTS, LOST = Reject("no such order"), LeaseLost(Code.CANCELED, "x")
+
+
+@pytest.mark.parametrize(
+    ("errors", "ending", "error", "retry_after"),
+    [
+        ([REJECTS], "rejected", "no such order", None),
+        ([ExceptionGroup("inner", [REJECTS]), Reject("nor such")], "rejected", "no such order", None),
+        ([Dead("gone")], "dead", "gone", None),
+        ([RetryAfter(5), RetryAfter(50), RetryAfter(7)], "failed", "retry after 50 s", 50.0),
+        ([Snooze(60)], "snoozed", "snoozed for 60 s", 60.0),
+        ([ValueError("boom"), LOST], "canceled", None, None),
+        ([REJECTS, ValueError("boom")], "failed", "ExceptionGroup: several (2 sub-exceptions)", None),
+        ([REJECTS, Dead("gone")], "failed", "ExceptionGroup: several (2 sub-exceptions)", None),
+        ([ValueError("boom")], "failed", "ExceptionGroup: several (1 sub-exception)", None),
+    ],
+)
+def test_a_task_group_ends_as_all_its_tasks_say(
+    errors: list[Exception], ending: str, error: str | None, retry_after: float | None
+) -> None:
+    """Q28: a group of one kind is that kind, a lost lease is one whatever else went wrong; anything else is an error."""
+    outcome = judge(ExceptionGroup("several", errors))
+    assert (outcome.ending, outcome.error, outcome.retry_after) == (ending, error, retry_after)
+
+
+def test_a_group_that_cannot_be_looked_into_is_an_error() -> None:
+    """Q28: every exception has an outcome, whatever its own code does."""
+    assert judge(Broken("odd", [REJECTS, ValueError("boom")])).ending == "failed"
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])

@@ -66,7 +66,8 @@ class Outcome:
 
 
 def judge(error: BaseException) -> Outcome:  # noqa: PLR0911  (a table of cases)
-    """Return the outcome that `error`, raised by a handler, stands for."""
+    """Return the outcome that `error`, raised by a handler, stands for; a group of a TaskGroup's may stand for one of its own."""
+    error = _spokesman(error)
     match error:
         case RetryAfter():
             return Outcome("failed", None, "RetryAfter", _text(error), error.seconds)
@@ -86,6 +87,37 @@ def judge(error: BaseException) -> Outcome:  # noqa: PLR0911  (a table of cases)
             )
         case _:
             return Outcome("failed", None, _name(error), describe(error))
+
+
+def _spokesman(error: BaseException) -> BaseException:
+    """Of a group, who speaks for all: a lost lease, or the one that all agree with; else the group, which is an error like any other."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    alone = _alone(error, LeaseLost, among_others=True)
+    for kind in (Reject, Dead, RetryAfter, Snooze):
+        alone = alone or _alone(error, kind)
+    return alone or error
+
+
+def _alone(
+    group: BaseExceptionGroup[BaseException], kind: type[Exception], *, among_others: bool = False
+) -> BaseException | None:
+    """The first of this kind in a group that holds nothing else, of those that wait the one that waits longest."""
+    try:
+        found, rest = group.split(kind)
+        if found is None or (rest is not None and not among_others):
+            return None
+        leaves: list[BaseException] = []
+        left: list[BaseException] = [found]
+        while left:
+            one = left.pop()
+            if isinstance(one, BaseExceptionGroup):
+                left.extend(reversed(one.exceptions))
+            else:
+                leaves.append(one)
+        return max(leaves, key=lambda leaf: leaf.seconds if isinstance(leaf, RetryAfter | Snooze) else 0.0)
+    except Exception:  # noqa: BLE001  (a group of the application's may do anything)
+        return None
 
 
 def misfit(error: ValidationError | Refused, what: str) -> Outcome:
