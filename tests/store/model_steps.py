@@ -52,6 +52,11 @@ def named(claimed: Claimed, wrong: str | None) -> Claimed:
     return claimed if wrong is None else forged if wrong == "forged" else forged._replace(task_id=uuid4())
 
 
+def same(what: object, real: object, expected: object) -> None:
+    """The store's answer or state is the model's; ``what`` is only written out where it is not."""
+    assert real == expected, f"{what}: {real}, expected {expected}"
+
+
 class Steps:
     """An empty store, its processes and tasks, and the model beside it."""
 
@@ -71,7 +76,7 @@ class Steps:
 
     def agree(self, what: str, real: str | None, expected: str | None) -> None:
         """The same answer; a refusal is counted."""
-        assert real == expected, f"{what}: {real}, expected {expected}"
+        same(what, real, expected)
         if real is not None:
             self.taken[what, str(real)] += 1
 
@@ -97,7 +102,7 @@ class Steps:
             return None  # it may be by the last count, which is a few seconds old (Q7)
         code, task_id = self.model.submit(verdict.task_id or uuid4(), **wishes)
         self.agree("submit", verdict.code, code)
-        assert verdict.task_id == task_id
+        same("the task", verdict.task_id, task_id)
         self.look()
         return task_id
 
@@ -140,15 +145,15 @@ class Steps:
         answer = worker.turn(want=want, sweep=sweep, lost=lost, isolated=isolated, slots=slots, starts=starts)
         for task_id, code in refused.items():
             self.agree("start", answer.refused.get(task_id), code)
-        assert answer.isolate == isolates
-        assert len(answer.claimed) == most, f"of {choice}"
+        same("isolate", answer.isolate, isolates)
+        same(("how many of", choice), len(answer.claimed), most)
         assert isolated or sum(c.state == "running" for c in answer.claimed) == min(slots, most)
         taken = [(choice[c.task_id].queue, choice[c.task_id].again) for c in answer.claimed]
         for claimed in answer.claimed:
             task = choice[claimed.task_id]
             task.claim(process, model.now, starts=claimed.state == "running", alone=beside == 1)
-            assert (claimed.delivery, claimed.checkpoint) == (task.deliveries, task.checkpoint)
-            assert (claimed.suspect, claimed.beside) == (isolated, beside)
+            same("what is claimed", (claimed.delivery, claimed.checkpoint), (task.deliveries, task.checkpoint))
+            same("who runs beside it", (claimed.suspect, claimed.beside), (isolated, beside))
         if not isolated:
             model.shares(process, taken)
         got: list[Held] = []
@@ -178,7 +183,7 @@ class Steps:
         (verdict,) = worker.turn([what]).verdicts
         process.received = process.turns
         self.agree("settle", verdict.code, code)
-        assert code is not None or verdict.state == state
+        same("what follows", code or verdict.state, code or state)
         self.look()
 
     def use(self, held: Held, verb: str, value: str, sequence: int, wrong: str | None = None) -> None:
@@ -205,7 +210,7 @@ class Steps:
     def renew(self, worker: Worker, process: Process) -> None:
         expected = self.model.renew(process)
         told_of = {task_id: str(code) for task_id, code in worker.renew(*self.model.tasks).codes.items()}
-        assert told_of == expected
+        same("renew", told_of, expected)
         self.taken.update(("renew", code) for code in set(told_of.values()))
         self.look()
 
@@ -232,7 +237,8 @@ class Steps:
         call = {"cancel": calls.cancel, "requeue": calls.requeue, "discard": calls.discard}[verb]
         changed = self.scene.ask("person", call(task_id, who="ann", why="x", seen_version=seen))
         self.agree(verb, changed.code, self.model.person(verb, task, seen))
-        assert task is None or (changed.state, changed.state_version) == (task.state, task.version)
+        if task is not None:
+            same(verb, (changed.state, changed.state_version), (task.state, task.version))
         self.look()
 
     def bulk(self, verb: str, tenant: str | None) -> None:
@@ -240,28 +246,29 @@ class Steps:
         call = requeue_matching if verb == "requeue" else discard_matching
         done = self.scene.ask("person", call("q", Filter(tenant=tenant), who="ann", why="x"))
         chosen = {i: t for i, t in self.model.at("dead").items() if t.queue == "q" and tenant in {None, t.tenant}}
-        assert set(done.task_ids) == set(chosen)
+        same(verb, set(done.task_ids), set(chosen))
         for task in chosen.values():
             self.model.person(verb, task)
         self.look()
 
     def audit(self) -> None:
         """What holds at every end of a test of the store holds here (Q61)."""
-        assert broken_invariants(self.scene.owner) == {}
+        same("broken invariants", broken_invariants(self.scene.owner), {})
 
     def look(self) -> None:
         """Every task is where the model has it, with its version, counters, reason and checkpoint."""
         real = {r.id: r for r in self.scene.rows(_STATE)}
-        assert set(real) == set(self.model.tasks)
+        same("tasks", set(real), set(self.model.tasks))
         for task_id, task in self.model.tasks.items():
             row = real[task_id]
-            assert (row.state, row.state_version, row.checkpoint) == (task.state, task.version, task.checkpoint)
+            same(task, (row.state, row.state_version, row.checkpoint), (task.state, task.version, task.checkpoint))
             held_back = {"suspect": "isolation", "ordered": "ordering", "dead": task.reason, "ready": None}
-            assert row.reason == held_back.get(task.place, row.reason)
-            assert row.again == (task.again if task.place == "ready" else None)
+            same(("reason", task), row.reason, held_back.get(task.place, row.reason))
+            same(("a retry", task), row.again, task.again if task.place == "ready" else None)
             if task.place not in ENDED:
                 counters = task.deliveries, task.spent, task.failures, task.expiries, task.hand_backs, task.snoozes
-                assert (row.delivery, row.spent, row.failures, row.expiries, row.hand_backs, row.snoozes) == counters
+                real_ones = row.delivery, row.spent, row.failures, row.expiries, row.hand_backs, row.snoozes
+                same(("counters", task), real_ones, counters)
         for queue in self.model.policies:
             for tenant in ("acme", "zeta"):
                 if self.model.full(queue, tenant):

@@ -4,6 +4,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
+from hypothesis import note
+
 from store.model_steps import Held, Steps, named
 from store.model_stories import CLAIMS, OUTCOMES, PAUSES, PEOPLE, SUBMITS, TIMES, USES, WRONG, Pick, wishes
 from store.model_task import WAITING, Policy
@@ -41,6 +43,8 @@ class Telling:
                 self.life.person("cancel", task_id, None)
 
     def move(self, move: str) -> None:
+        """Take it; a life that disagrees is told with its moves."""
+        note(f"{self.queue}, {self.tenant}: {move}")
         plain: dict[str, Callable[[], object]] = {
             "sweep": self.life.sweep,
             "renew": partial(self.life.renew, *self.by),
