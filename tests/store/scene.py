@@ -36,6 +36,7 @@ _QUICKLY = """
           AND EXISTS (SELECT FROM pg_class AS s WHERE s.oid = d.objid AND s.relkind = 'S');
     END $$;
 """
+_SIZE = "SELECT sum(pg_relation_size(c.oid)) FROM pg_class AS c WHERE c.relnamespace = 'poolkeeper'::regnamespace AND c.relkind IN ('r', 'i')"
 KINDS = ("submitter", "worker", "operator", "reader", "person")
 
 _MOVABLE_CLOCK = """
@@ -63,7 +64,7 @@ class Scene:
 
     def clear(self) -> None:
         """Take away what an earlier test left, apart from what the installation itself consists of."""
-        if self.lasts:
+        if self.lasts or self.value(_SIZE) > 4_000_000:
             self.owner.execute(self.value(_GROWING, list(_KEPT)))
         else:
             self.owner.execute(_QUICKLY.replace("<kept>", " ".join(_KEPT)))

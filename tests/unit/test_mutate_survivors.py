@@ -85,6 +85,18 @@ def test_what_is_inlined_is_reached_by_whoever_mentions_it(tmp_path: Path, modul
         assert found == {"test_a.py::one": 0.5, "test_a.py::two": LAST}
 
 
+def test_what_ends_by_an_error_is_reached_all_the_same(tmp_path: Path, module: Path) -> None:
+    """Postgres counts no call that raised: what a test of a refusal names is reached, with all that it calls."""
+    reach = Reach(tmp_path / "kept", SOURCES)
+    reach.learn([item(module, "one")], {"test_a.py::one": (0.5, ["far"])}, [])
+    guard = Guard("x.sql", "inner_one", "refusal", "a", 0, 1, "false")
+    for source, seen in (("run(calls.outer_one())", False), ("with raises(Forbidden): run(calls.outer_one())", True)):
+        reach.raises("test_a.py::one", source)
+        reach.raises("test_a.py::unknown", source)
+        assert ("inner_one" in reach._tests["test_a.py::one"][1]) == seen
+    assert reach.of(guard) == {"test_a.py::one": 0.5}
+
+
 def test_the_killers_of_the_last_run_are_read(tmp_path: Path) -> None:
     """With them the next run tries the right test first; without them it begins anew."""
     assert last_killers(tmp_path) == {}

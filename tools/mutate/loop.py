@@ -90,7 +90,10 @@ class Loop:
             raise session.Interrupted("the tests cannot be collected")
         with base(os.environ["POOLKEEPER_TEST_DSN"]) as self._whole:
             self._look(session)
-            self._likeness = Likeness({item.nodeid: _source(item) for item in session.items})
+            texts = {item.nodeid: _source(item) for item in session.items}
+            for test, text in texts.items():
+                self._reach.raises(test, text)
+            self._likeness = Likeness(texts)
             for guard in self._chosen:
                 if self._killer.get(guard.name):
                     self._killers.setdefault(guard.inside, Counter())[self._killer[guard.name]] += 1
