@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fixtures.neighbours import BOUNDED, FOREIGN, HOUR, LIMITED, PLAIN, QUEUES, Crowd
+from poolkeeper.codes import Code
 from poolkeeper.errors import NotFound
 from poolkeeper.store import calls, run
 
@@ -156,3 +157,20 @@ def test_a_view_of_a_task_is_its_own(crowd: Crowd) -> None:
     view = scene.ask("reader", calls.task(running.task_id))
     assert view is not None
     assert (view.cancel_requested, view.deliveries, view.state) == (True, 1, "running")
+
+
+def test_a_foreign_queue_is_no_queue(crowd: Crowd) -> None:
+    """Q51: a submit to it, also of nothing or of nonsense, is answered as one to a queue that is not there."""
+    scene = crowd.scene
+    scene.allow(scene.database.login("submitter"), queues=[f"default/{PLAIN}"])
+    tasks: tuple[list[dict[str, Any]], ...] = (
+        [{"type": "a.b", "payload": 1}],
+        [{"type": "A B"}, {"type": "a.b", "key": "ready"}],
+        [],
+    )
+    for given in tasks:
+        with crowd.untouched():
+            foreign, absent = (scene.ask("submitter", calls.submit_many(queue, given)) for queue in (BOUNDED, "absent"))
+        assert foreign == absent
+        assert {verdict.code for verdict in foreign} <= {Code.UNKNOWN_QUEUE}
+    assert scene.verdict(queue=PLAIN).code is None
