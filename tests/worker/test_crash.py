@@ -3,15 +3,19 @@
 A seed that once failed is kept in KEPT with what it found. That the suite sees faults is shown by guards taken out of the store.
 """
 
+import asyncio
 import os
+import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fixtures.crash.campaign import Reached, carry_out
-from fixtures.crash.plan import FAMILIES, PHASES, WORKER_VERBS, draw
-from fixtures.crash.sessions import Frames, verb_of
+from fixtures.crash.plan import FAMILIES, PHASES, WORKER_VERBS, Strike, draw
+from fixtures.crash.sessions import Frames, Sessions, verb_of
+from fixtures.crash.wire import Wire
+from lab.postgres import Server
 from poolkeeper.store.statements import sql_file
 
 if TYPE_CHECKING:
@@ -130,3 +134,32 @@ def test_the_proxy_knows_where_messages_end() -> None:
     assert verb_of(b"SELECT * FROM poolkeeper.turn($1, $2)") == "turn"
     assert verb_of(b"SELECT pg_backend_pid() AS value") == "backend"
     assert verb_of(b"LISTEN poolkeeper") == "listen"
+
+
+STARTUP = b"user\0postgres\0database\0postgres\0\0"
+QUERY = b"Q\0\0\0\x0dSELECT 1\0"
+
+
+async def test_a_wire_that_is_frozen_thaws_though_whoever_began_it_is_gone(server: Server) -> None:
+    """Else all of its schedule would wait for ever."""
+
+    async def hit(_strike: Strike, _backend: int) -> None:
+        return None
+
+    freeze = Strike(on="first", verb="other", nth=1, phase="sent", action="freeze", seconds=0.5)
+    sessions = Sessions(server.port)
+    wire = await Wire(sessions, [freeze], hit).open()
+    async with asyncio.timeout(60):
+        for served in (False, True):
+            reader, writer = await asyncio.open_connection("127.0.0.1", wire.port)
+            writer.write(struct.pack("!ii", len(STARTUP) + 8, 3 << 16) + STARTUP)
+            while b"Z" not in [kind for kind, _ in Frames(startup=False).feed(await reader.read(65536))]:
+                pass
+            writer.write(QUERY)
+            if served:
+                assert b"SELECT 1" in await reader.read(65536)
+            while not wire.struck:
+                await asyncio.sleep(0.01)
+            writer.transport.abort()
+        await wire.close()
+    sessions.close()
