@@ -248,3 +248,12 @@ def test_room_is_not_waited_for(busy: Crowd) -> None:
     with held(busy, ("pool",)):
         assert worker.turn(want=1).isolate is False
     assert worker.turn(want=1).isolate is True
+
+
+def test_a_wrong_token_is_stale_whoever_holds_the_lease(busy: Crowd) -> None:
+    """Q18: the right one hears that a transaction has it in hand."""
+    one, two = busy.take(busy.worker, PLAIN), busy.take(busy.worker, PLAIN)
+    conn = busy.worker.conn
+    with held(busy, ("lease",)), busy.untouched():
+        assert run(conn, calls.checkpoint(one.task_id, two.token, 1, sequence=1)).code == "stale_token"
+        assert run(conn, calls.checkpoint(one.task_id, one.token, 1, sequence=1)).code == "in_transaction"

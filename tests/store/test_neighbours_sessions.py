@@ -157,14 +157,16 @@ def test_renewing_is_for_one_session(crowd: Crowd) -> None:
     conn = scene.connect("worker")
     assert run(conn, calls.succeed(done.task_id, done.token))
     worker.settle(gone, "rejected")
+    theirs = crowd.take(crowd.twin, PLAIN)
+    crowd.twin.succeed(theirs)
     foreign = scene.value("SELECT task_id FROM poolkeeper.lease WHERE session_id = %s LIMIT 1", crowd.worker.session.id)
-    held = [c.task_id for c in (kept, canceled, done, gone)]
+    held = [c.task_id for c in (kept, canceled, done, gone, theirs)]
     with crowd.untouched(kept.task_id, canceled.task_id) as own:
         own.sessions.add(str(worker.session.id))
         stats = {"finished": 3, "busy_seconds": 2.5, "progress": [str(task) for task in (*held, foreign)]}
         answer = run(worker.conn, calls.renew(worker.session, worker.received, [*held, foreign], stats=stats))
     assert answer.canceled == [canceled.task_id]
-    assert set(answer.lost) == {gone.task_id, foreign}
+    assert set(answer.lost) == {gone.task_id, foreign, theirs.task_id}
     assert answer.visibility_timeout == timedelta(seconds=15)
     row = scene.rows(
         "SELECT finished, busy_seconds, idle_since FROM poolkeeper.session WHERE id = %s", worker.session.id
