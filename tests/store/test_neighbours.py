@@ -236,3 +236,19 @@ def test_the_one_is_of_nobody_else(crowd: Crowd) -> None:
         assert homes == set(crowd.queue_ids.values()), place
     assert FOREIGN in QUEUES
     assert crowd.scene.rows("SELECT 1 FROM poolkeeper.task WHERE tenant = %s", ONES_OWN) == []
+
+
+def test_in_time_is_by_the_own_queue(crowd: Crowd) -> None:
+    """Q19, Q20: what others give their tasks is theirs; settled it may be all the same, while the lease stands."""
+    scene = crowd.scene
+    scene.queue("brisk", visibility_timeout_seconds=2)
+    worker = scene.worker(pool="local/brisk", queues=["brisk", PLAIN], types=("one.type",))
+    late, other = (scene.submit("one.type", queue=queue) for queue in ("brisk", PLAIN))
+    held = {c.task_id: c for c in worker.claim(2)}
+    scene.advance(4)
+    with crowd.untouched(other):
+        for task_id, code in ((late, "lease_expired"), (other, None)):
+            assert run(worker.conn, calls.checkpoint(task_id, held[task_id].token, 1, sequence=1)).code == code
+            assert run(worker.conn, calls.extend(task_id, held[task_id].token, HOUR)).code == code
+    with crowd.untouched(late):
+        assert worker.succeed(held[late]).code is None
