@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from fixtures.workers import Stage, eventually
@@ -86,3 +87,26 @@ def test_threads_are_told_when_no_renewal_is_answered_for_the_length_of_the_leas
     own_stage.release("go")
     assert own_stage.ends(task).state == "succeeded"
     assert worker.process.poll() is None
+
+
+def test_many_open_files_keep_no_worker_from_renewing(own_stage: Stage, server: Server) -> None:
+    """Q20, Q23: more descriptors than select() knows: after a restart of the server it renews, is woken and works as before."""
+    worker = own_stage.worker(app="crowded:app").ready()
+    server.restart("immediate")
+    held = own_stage.submit("t.hold", "go")
+    own_stage.note("in", held)
+    renewed = renewals(server)
+    eventually(lambda: renewals(server) >= renewed + 3, "it renews")
+    own_stage.release("go")
+    assert own_stage.ends(held).deliveries == 1
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0, worker.log
+    assert "Traceback" not in worker.log
+
+
+def renewals(server: Server) -> int:
+    """All that were answered."""
+    with psycopg.connect(server.dsn()) as conn:
+        row = conn.execute("SELECT sum(renewals) FROM poolkeeper.session").fetchone()
+    assert row is not None
+    return int(row[0])

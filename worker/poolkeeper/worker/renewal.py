@@ -74,6 +74,8 @@ class Renewal(threading.Thread):
         self._over = threading.Event()
         self._told = False
         self._bell, self._rope = os.pipe()
+        self._closing = threading.Lock()
+        self._closed = False
         self._rng = random.Random()  # noqa: S311  (jitter)
         self.round_at = time.monotonic()
         self.renewed_at = self.round_at
@@ -81,10 +83,21 @@ class Renewal(threading.Thread):
     def stop(self) -> None:
         """End the thread after what it is doing; renewal outlives the last handler, so this comes last."""
         self._over.set()
-        os.write(self._rope, b".")
+        with self._closing:
+            if not self._closed:
+                os.write(self._rope, b".")
 
     def run(self) -> None:
         """Connect, renew, listen; again and again."""
+        try:
+            self._renew_for_ever()
+        finally:
+            with self._closing:
+                self._closed = True
+                os.close(self._bell)
+                os.close(self._rope)
+
+    def _renew_for_ever(self) -> None:
         outage = Outage(_log, "renewal")
         while not self._over.is_set():
             try:
@@ -93,7 +106,7 @@ class Renewal(threading.Thread):
             except Exception as error:  # noqa: BLE001  (whatever it is, leases must be kept: connect anew and go on)
                 self.round_at = time.monotonic()
                 outage.failed(error)
-                select.select([self._bell], [], [], pause(outage.failures, self._rng, longest=self._interval()))
+                self._await(pause(outage.failures, self._rng, longest=self._interval()))
 
     def _timeout(self) -> float:
         return max(SHORTEST_TIMEOUT, 0.8 * self._interval())
@@ -159,10 +172,7 @@ class Renewal(threading.Thread):
 
     def _listen(self, conn: "psycopg.Connection[Any]", seconds: float) -> bool:
         """Wait for a notification, for at most `seconds`; return whether one came."""
-        poller = select.poll()
-        poller.register(self._bell, select.POLLIN)
-        poller.register(conn.fileno(), select.POLLIN)
-        for descriptor, _ in poller.poll(max(0.0, seconds) * 1000):
+        for descriptor in self._await(seconds, conn.fileno()):
             if descriptor == self._bell:
                 return False
             conn.pgconn.consume_input()  # raises when the connection is gone
@@ -173,3 +183,10 @@ class Renewal(threading.Thread):
                 self._hint()
                 return True
         return False
+
+    def _await(self, seconds: float, *descriptors: int) -> list[int]:
+        """Wait until one of these or the bell can be read, for at most `seconds`; not by select(), which knows no descriptor from 1024 on."""
+        poller = select.poll()
+        for descriptor in (self._bell, *descriptors):
+            poller.register(descriptor, select.POLLIN)
+        return [descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)]
