@@ -168,7 +168,7 @@ BEGIN
 END $$;
 
 -- The commonest arrow, running -> succeeded, without the lookups that the others need: success needs no policy, and
--- wins over a cancel that was only requested (Q39). Answers the tokens that fitted, as their hashes.
+-- wins over a cancel that was only requested (Q39). Answers which fitted: the hash of each token with its task's id behind it.
 CREATE OR REPLACE FUNCTION poolkeeper.settle_succeeded(_endings poolkeeper.ending[], _session poolkeeper.session, _now timestamptz) RETURNS bytea[]
 LANGUAGE plpgsql
 AS $$
@@ -195,7 +195,7 @@ BEGIN
                e.outcome, 'succeeded', _build, g.suspect, g.token_hash, g.state_version + 1, e.result
         FROM gone AS g LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = g.task_id AND e.token_hash = g.token_hash
     )
-    SELECT array_agg(g.token_hash), array_agg(g.task_id) FILTER (WHERE g.checkpointed),
+    SELECT array_agg(g.token_hash || uuid_send(g.task_id)), array_agg(g.task_id) FILTER (WHERE g.checkpointed),
            array_agg(g.queue_id) FILTER (WHERE g.counted), array_agg(g.lane) FILTER (WHERE g.counted),
            array_agg(g.queue_id) FILTER (WHERE g.gate IS NOT NULL), array_agg(g.gate) FILTER (WHERE g.gate IS NOT NULL)
     INTO _done, _marked, _queues, _lanes, _homes, _gates FROM gone AS g;
@@ -276,5 +276,5 @@ BEGIN
            NULL::text, a.place, NULL::text, NULL::text, NULL::text, NULL::jsonb, NULL::jsonb, NULL::integer, NULL::jsonb, NULL::text,
            NULL::timestamptz, NULL::integer, NULL::integer, NULL::integer, NULL::boolean, NULL::jsonb
     FROM asked AS a LEFT JOIN ended AS d ON d.task_id = a.t AND d.token_hash = a.hash
-    WHERE NOT coalesce(a.hash = ANY (_done), false);
+    WHERE NOT coalesce(a.hash || uuid_send(a.t) = ANY (_done), false);
 END $$;
