@@ -138,6 +138,17 @@ def test_the_proxy_knows_where_messages_end() -> None:
     assert verb_of(b"LISTEN poolkeeper") == "listen"
 
 
+def test_what_was_lost_to_no_fault_stands_only_if_it_is_lost_again_alone() -> None:
+    """Anything else that is wrong stands at once."""
+    lost, other = "task x lost 1 deliveries to 0 faults", "task x was accepted and is lost"
+    told = {1: [lost], 2: [lost, lost], 3: [lost, other], 4: ["task x lost 2 deliveries to 1 faults"]}
+    reached = Reached(wrong=[{"seed": seed, "wrong": wrong} for seed, wrong in told.items()])
+    assert reached.for_nothing() == [1, 2]
+    reached.confirm([1, 2], Reached(wrong=[{"seed": 2, "wrong": [lost]}], broken=[{"error": "x"}]))
+    assert [line["seed"] for line in reached.wrong] == [2, 3, 4]
+    assert (reached.unexplained, reached.broken, reached.good) == (1, [{"error": "x"}], False)
+
+
 STARTUP = b"user\0postgres\0database\0postgres\0\0"
 QUERY = b"Q\0\0\0\x0dSELECT 1\0"
 

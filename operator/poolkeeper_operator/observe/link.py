@@ -74,9 +74,8 @@ class Link:
         self._lead = lead
         self._registered = 0.0
         self._after = after
-        self._position: Mapping[str, Any] | None = (
-            None  # whatever becomes of DSN and server: a copy or restore of this one is told by it
-        )
+        # kept whatever becomes of DSN and server: a copy or restore of this database is told by it
+        self._position: Mapping[str, Any] | None = None
         self._dsn: str | None = None
         self._listens_at: str | None = None
         self._conn: Any = None
