@@ -47,20 +47,30 @@ def copy(folder: Path, to: Path) -> None:
     subprocess.run(["cp", "-a", folder, to], check=True)
 
 
+def install(server: Server) -> None:
+    """The schema and a queue."""
+    with connect(server.dsn()) as conn:
+        migrate.apply(conn, say=lambda _line: None)
+        run(conn, calls.apply_policy("local", "default", "default", "q", {}, who="test"))
+
+
+async def submit(server: Server, link: Link) -> None:
+    """Twenty tasks, which the operator has read."""
+    with connect(server.dsn()) as conn:
+        for n in range(20):
+            run(conn, calls.submit("q", "a.b", n))
+    await until(lambda: link.reading is not None and link.reading.stats.queues[0].ready == 20)
+
+
 async def test_a_restore_of_older_files_is_held_by_the_operators_reading(tmp_path: Path) -> None:
     """Q24: no worker at all: the position of the reading before is beyond the end of what came back."""
     with Server() as server:
-        with connect(server.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-            run(conn, calls.apply_policy("local", "default", "default", "q", {}, who="test"))
+        install(server)
         server.stop()
         copy(server.folder, tmp_path / "copy")
         server.start()
         async with reading(server) as link:
-            with connect(server.dsn()) as conn:
-                for n in range(20):
-                    run(conn, calls.submit("q", "a.b", n))
-            await until(lambda: link.reading is not None and link.reading.stats.queues[0].ready == 20)
+            await submit(server, link)
             server.stop()
             copy(tmp_path / "copy", server.folder)
             server.start()
@@ -73,14 +83,9 @@ async def test_a_restore_of_older_files_is_held_by_the_operators_reading(tmp_pat
 async def test_a_restart_that_lost_nothing_is_not_held() -> None:
     """Q24: an immediate stop in the middle of submits; what was acknowledged is there, and it goes on."""
     with Server() as server:
-        with connect(server.dsn()) as conn:
-            migrate.apply(conn, say=lambda _line: None)
-            run(conn, calls.apply_policy("local", "default", "default", "q", {}, who="test"))
+        install(server)
         async with reading(server) as link:
-            with connect(server.dsn()) as conn:
-                for n in range(20):
-                    run(conn, calls.submit("q", "a.b", n))
-            await until(lambda: link.reading is not None and link.reading.stats.queues[0].ready == 20)
+            await submit(server, link)
             server.kill()
             server.start()
             before = link.reading
