@@ -60,7 +60,7 @@ def test_the_schema_is_migrated_where_the_database_says_so(stage, operator, empt
     assert "poolkeeper migrate --apply" in condition["message"]
     stage.apply(stage.db(dsnSecretRef={"name": "empty"}, adminSecretRef={"name": "empty"}, migrations="Auto"))
     stage.wait_condition("database", "main", "Ready", "True", "Reachable", timeout=40)
-    assert stage.get("database", "main")["status"]["schemaVersion"] >= 1
+    assert stage.status("database", "main")["schemaVersion"] >= 1
 
 
 def test_mixed_databases_and_missing_queues_are_refused_with_what_to_do(stage, operator):

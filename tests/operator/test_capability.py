@@ -11,7 +11,7 @@ from poolkeeper.store import Settle, calls
 
 
 def held_back(stage):
-    return (stage.get("taskqueue", "mail")["status"]["depth"].get("heldBack") or {}).get("noCapableWorker", 0)
+    return (stage.status("taskqueue", "mail").get("depth", {}).get("heldBack") or {}).get("noCapableWorker", 0)
 
 
 def works(stage, session, turn=1):

@@ -17,7 +17,7 @@ def test_a_dead_letter_is_told_once(stage, operator):
     for part in ("3 dead letters", "demo.echo 3", "no such user", "on-call", "https://runbooks.example.com/agents"):
         assert part in event["message"]
     assert event["type"] == "Warning"
-    until(lambda: stage.get("taskqueue", "mail")["status"]["deadLetters"]["total"] == 3)
+    until(lambda: stage.status("taskqueue", "mail")["deadLetters"]["total"] == 3)
     assert "3" in stage.kubectl("get", "taskqueue", "mail").splitlines()[1].split()
     until(lambda: stage.condition("workerpool", "mail", "DeadLetters")["status"] == "True", timeout=40)
     kill_tasks(stage, "mail", 1)
@@ -46,18 +46,18 @@ def test_a_queue_without_an_owner_is_not_ready(stage, operator):
     stage.apply(stage.db(), stage.queue("mail", deadLetter={"owner": "on-call"}))
     condition = stage.wait_condition("taskqueue", "mail", "Ready", "False", "NoOwner")
     assert "spec.deadLetter.runbookURL" in condition["message"]
-    assert stage.get("taskqueue", "mail")["status"]["policyVersion"] == 1
+    assert stage.status("taskqueue", "mail")["policyVersion"] == 1
 
 
 def test_a_changed_policy_is_a_new_version(stage, operator):
     """The policy is one versioned row of the store, and what the store enforces (O1)."""
     stage.apply(stage.db(), stage.queue("mail"))
     stage.wait_condition("taskqueue", "mail", "Ready", "True")
-    version = stage.get("taskqueue", "mail")["status"]["policyVersion"]
+    version = stage.status("taskqueue", "mail")["policyVersion"]
     stage.apply(stage.queue("mail", admission={"maxPayloadSize": "16"}))
-    until(lambda: stage.get("taskqueue", "mail")["status"]["policyVersion"] == version + 1)
+    until(lambda: stage.status("taskqueue", "mail")["policyVersion"] == version + 1)
     verdict = stage.run(calls.submit(f"{stage.namespace}/mail", "demo.echo", {"text": "x" * 100}))
     assert verdict.code == "payload_too_large"
     stage.apply(stage.queue("mail", paused=True))
-    until(lambda: stage.get("taskqueue", "mail")["status"]["policyVersion"] == version + 2)
+    until(lambda: stage.status("taskqueue", "mail")["policyVersion"] == version + 2)
     assert stage.run(calls.submit(f"{stage.namespace}/mail", "demo.echo", 1)).code == "queue_paused"

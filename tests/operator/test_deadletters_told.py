@@ -112,7 +112,7 @@ def test_an_event_that_is_refused_for_good_stops_nothing(stage, start, proxy):
         stage.wait_condition("taskqueue", "mail", "DeadLetters", "True")
         until(lambda: settled(stage), timeout=60)
         until(lambda: operator.metric("poolkeeper_queue_dead_letters", queue="mail") == 2)
-        assert stage.get("taskqueue", "mail")["status"]["deadLetters"]["total"] == 2
+        assert stage.status("taskqueue", "mail")["deadLetters"]["total"] == 2
     kill_tasks(stage, "mail", 3)
     until(lambda: about(stage, "mail"), timeout=60)
     assert told(stage, "mail") == [3]
@@ -139,9 +139,9 @@ def test_an_event_that_cannot_be_posted_now_is_posted_later_and_stops_nothing(st
         stage.wait_condition("taskqueue", "mail", "DeadLetters", "True")
         until(lambda: proxy.count(**EVENTS) > 0)
         stage.apply(stage.queue("mail", paused=True))
-        until(lambda: stage.get("taskqueue", "mail")["status"]["policyVersion"] == 2)
+        until(lambda: stage.status("taskqueue", "mail")["policyVersion"] == 2)
         stage.apply(stage.queue("mail"))
-        until(lambda: stage.get("taskqueue", "mail")["status"]["policyVersion"] == 3)
+        until(lambda: stage.status("taskqueue", "mail")["policyVersion"] == 3)
         assert numbered(stage) == 2
         kill_tasks(stage, "mail", 3)
     until(lambda: settled(stage), timeout=90)
@@ -200,8 +200,8 @@ def test_a_flood_is_told_in_few_events_with_the_right_totals(stage, operator):
     assert sum(counts) == 10_000
     assert len(counts) <= 10
     assert any("of 50 tenants" in e["message"] or "tenants" in e["message"] for e in about(stage, "mail"))
-    until(lambda: stage.get("taskqueue", "mail")["status"]["deadLetters"]["total"] == 10_000, timeout=60)
+    until(lambda: stage.status("taskqueue", "mail")["deadLetters"]["total"] == 10_000, timeout=60)
     until(lambda: operator.metric("poolkeeper_queue_dead_letters", queue="mail") == 10_000)
-    assert stage.get("taskqueue", "mail")["status"]["deadLetters"]["growthPerMinute"] > 0
+    assert stage.status("taskqueue", "mail")["deadLetters"]["growthPerMinute"] > 0
     stage.move_clock(120)
-    until(lambda: stage.get("taskqueue", "mail")["status"]["deadLetters"].get("growthPerMinute", 0) == 0, timeout=90)
+    until(lambda: stage.status("taskqueue", "mail")["deadLetters"].get("growthPerMinute", 0) == 0, timeout=90)

@@ -106,6 +106,17 @@ def test_every_order_with_a_purge(stage, operator):
         until(lambda: nothing_left(stage), timeout=90)
 
 
+def test_a_secret_that_was_missed_before_its_queue_went_still_leads_to_the_tasks(stage, operator):
+    """Between the deletions of one go the operator may look: what goes together need not go in the same moment."""
+    in_force(stage, deletionPolicy="Purge")
+    delete(stage, "secret")
+    stage.apply(stage.db(tickInterval="2s"))
+    stage.wait_condition("database", "main", "Ready", "False", "SecretMissing")
+    delete(stage, "taskqueue", "database")
+    until(lambda: stage.get("taskqueue", "mail") is None, timeout=90)
+    assert remains(stage, "mail") == {}
+
+
 def test_a_pool_that_waits_for_its_pods_gets_no_children_anew(stage, operator):
     """`kubectl delete --cascade=foreground`: the pool is there, and going."""
     in_force(stage)

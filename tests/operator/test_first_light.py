@@ -14,7 +14,7 @@ def test_the_four_kinds_come_into_force(stage, operator):
     assert deployment["metadata"]["ownerReferences"][0]["kind"] == "WorkerPool"
     assert stage.get("serviceaccount", "mail")["automountServiceAccountToken"] is False
     assert stage.get("pdb", "mail")["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    status = stage.get("database", "main")["status"]
+    status = stage.status("database", "main")
     assert status["schemaVersion"] >= 1
     assert status["instanceID"]
 

@@ -29,7 +29,7 @@ def report(stage, pod, *, promised, seconds, truncated):
 
 
 def samples(stage):
-    return stage.get("workerpool", "mail")["status"].get("grace", {}).get("samples", 0)
+    return stage.status("workerpool", "mail").get("grace", {}).get("samples", 0)
 
 
 def of_template(stage, *, new):

@@ -87,7 +87,7 @@ def test_pool_explain_tells_why(stage, operator, kubeconfig):
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
     stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
     stage.submit("mail", 4)
-    until(lambda: (stage.get("workerpool", "mail")["status"]).get("decisions"))
+    until(lambda: stage.status("workerpool", "mail").get("decisions"))
     where = ("-n", stage.namespace, "--kubeconfig", str(kubeconfig))
     told = poolkeeper("pool", "explain", "mail", *where)
     assert told.returncode == 0, told.stderr

@@ -77,7 +77,7 @@ def test_two_pools_share_by_weight_and_never_pass_the_quota(stage, operator):
 
     until(settled, timeout=40, what="6 and 2 of 8 tasks")
     assert max(seen) <= 16
-    shares = until(lambda: stage.get("providerquota", "api")["status"].get("pools"), timeout=40)
+    shares = until(lambda: stage.status("providerquota", "api").get("pools"), timeout=40)
     assert {share["name"] for share in shares} == {"big", "small"}
 
 

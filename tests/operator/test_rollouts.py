@@ -22,7 +22,7 @@ def test_a_new_grace_rides_on_the_next_rollout_of_the_user(stage, operator):
         session = stage.session(pod, "mail", "mail")
         report = {"duration_seconds": 400, "started": 1, "finished": 1, "handed_back": 0, "abandoned": 0}
         stage.run(calls.report_drain(session, {**report, "truncated": False, "grace_seconds": 65}))
-    until(lambda: stage.get("workerpool", "mail")["status"]["grace"]["samples"] >= 25, timeout=60)
+    until(lambda: stage.status("workerpool", "mail")["grace"]["samples"] >= 25, timeout=60)
     assert template(stage) == before
     stage.apply(stage.pool("mail", scaling={"min": 1}, template={"image": "localhost/demo:2"}))
     until(lambda: template(stage)["spec"]["containers"][0]["image"] == "localhost/demo:2")

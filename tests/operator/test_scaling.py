@@ -29,7 +29,7 @@ def test_a_burst_into_an_empty_pool_is_one_write(mail, audit):
     until(lambda: mail.replicas("mail"), what="replicas")
     until(lambda: len(mail.pods("mail")) == mail.replicas("mail"), what="pods")
     assert writes_of_replicas(audit, mark, mail.namespace, "mail") == [10]
-    status = until(lambda: mail.get("workerpool", "mail")["status"].get("decisions") and mail.get("workerpool", "mail"))
+    status = until(lambda: mail.status("workerpool", "mail").get("decisions") and mail.get("workerpool", "mail"))
     assert status["status"]["decisions"][0]["applied"] == 10
     assert "scaling.max is 10" in status["status"]["decisions"][0]["sentence"]
     assert status["status"]["wanted"]["limitedBy"] == "Maximum"
@@ -41,7 +41,7 @@ def test_a_task_in_an_empty_pool_wakes_it(mail):
     """The store's wake-up brings the next reading forward: the pod does not wait for the tick (O10, F20)."""
     mail.apply(mail.db(tickInterval="1m"))
     mail.wait_condition("database", "main", "Ready", "True")
-    until(lambda: (mail.get("database", "main")["status"].get("observedGeneration") or 0) >= 2)
+    until(lambda: mail.status("database", "main").get("observedGeneration", 0) >= 2)
     until(lambda: _still(mail), timeout=5)
     mail.submit("mail")
     until(lambda: mail.pods("mail"), timeout=5, what="a pod long before the tick")
@@ -83,12 +83,12 @@ def test_a_queue_that_gives_nothing_of_what_is_ready_is_named(mail):
 
 
 def _said(stage):
-    conditions = stage.get("taskqueue", "mail")["status"]["conditions"]
+    conditions = stage.status("taskqueue", "mail")["conditions"]
     return next(condition["message"] for condition in conditions if condition["type"] == "Ready")
 
 
 def _scaling(stage):
-    conditions = stage.get("workerpool", "mail")["status"]["conditions"]
+    conditions = stage.status("workerpool", "mail")["conditions"]
     return next(condition["message"] for condition in conditions if condition["type"] == "ScalingActive")
 
 
@@ -165,10 +165,10 @@ def test_a_restarted_operator_writes_nothing(stage, start_operator, audit):
     until(lambda: not stage.quiet(audit, 3.0), timeout=60, what="converged")
     first.stop()
     mark = audit.mark()
-    before = stage.get("workerpool", "mail")["status"]
+    before = stage.status("workerpool", "mail")
     start_operator().wait_ready()
     stage.quiet(audit, 5.0)
-    assert stage.get("workerpool", "mail")["status"] == before
+    assert stage.status("workerpool", "mail") == before
     written = [w for w in audit.since(mark, namespace=stage.namespace) if w.resource != "leases"]
     assert [w for w in written if "controller" not in w.user] == []
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 AGAIN = 60.0  # seconds; bounds how long a rotated Secret goes unnoticed
 SOON = 10.0
 CONNECTING = 2.0
-TOGETHER = 30.0  # seconds in which the deletion of a Database's queue is awaited after its own
+TOGETHER = 30.0  # seconds in which the deletion of a Database's queue is awaited after its own, or after its Secret's
 PATIENCE = 3  # failed readings in a row before Ready falls
 
 
@@ -48,7 +48,7 @@ class Databases:
     def __init__(self, context: Context, ticks: Ticks) -> None:
         self._context = context
         self._ticks = ticks
-        self._left: dict[tuple[str, str], float] = {}  # databases whose object is gone, and since when
+        self._left: dict[tuple[str, str], float] = {}  # databases whose object or Secret is gone, and since when
         self._told: dict[tuple[str, str], str] = {}  # databases kept by another operator, and what was said of it
         self._migrated: dict[tuple[str, str], str] = {}  # database -> version of the Secret with which it was migrated
 
@@ -57,18 +57,19 @@ class Databases:
         manifest = self._context.world.get(DATABASE.kind, namespace, name)
         if manifest is None:
             return await self._leave(namespace, name)
-        self._left.pop((namespace, name), None)
         secret: str | None = None
+        sooner = AGAIN
         try:
             spec = self._context.spec(DatabaseSpec, manifest)
             dsn = await self._secrets(namespace, name, spec)
             secret = dsn.version
+            self._left.pop((namespace, name), None)
         except ResourceError as error:
             conditions = verdicts.stalled("InvalidSpec", str(error))
         except SecretProblem as error:
             # what was read before stays true while it may not be read again
-            if error.reason != FORBIDDEN and not self._purging(namespace, name):
-                await self._forget(namespace, name)
+            if error.reason != FORBIDDEN:
+                sooner = await self._leave(namespace, name) or AGAIN
             conditions = verdicts.stalled(error.reason, error.message)
         except MigrationFailed as error:
             conditions = verdicts.waiting("MigrationFailed", str(error))
@@ -81,7 +82,7 @@ class Databases:
         if self._context.undecided(namespace, name) and (link is not None or manifest.get("status")):
             return CONNECTING  # just started: what was said of it stands until it was tried
         await self._write(manifest, secret, conditions)
-        return SOON if conditions[0].status != "True" else AGAIN
+        return min(sooner, SOON) if conditions[0].status != "True" else AGAIN
 
     async def _contested(self, manifest: Mapping[str, Any], link: Link) -> float:
         """Its status belongs to the other operator: two writers of one condition would never end."""
@@ -166,7 +167,7 @@ class Databases:
         await self._context.write_status(DATABASE, manifest, {**status, "conditions": merged})
 
     async def _leave(self, namespace: str, name: str) -> float | None:
-        """The Database is gone. Its connection stays while a queue is being purged, or may be about to: they go together."""
+        """Database or Secret is gone. Its connection stays while a queue is being purged, or may be about to: they go together."""
         since = self._left.setdefault((namespace, name), time.monotonic())
         if self._purging(namespace, name):
             return SOON
