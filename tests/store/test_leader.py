@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from poolkeeper.codes import Code
-from poolkeeper.errors import Conflict, Forbidden
+from poolkeeper.errors import Conflict, Forbidden, NotFound
 from poolkeeper.store import Call, Settle, calls, run
 from store.scene import Scene, await_blocked, meanwhile
 
@@ -79,6 +79,24 @@ def test_nobody_writes_without_a_term_where_an_operator_keeps_the_namespace(
     scene.ask("operator", calls.set_pool("other/p", max_running=1))
     scene.advance(SILENCE + 1)
     scene.ask("operator", writes(scene, None, queue_id)[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_WRITES)
+def test_a_pool_in_the_operator_s_group_is_no_operator(scene: Scene, queue_id: int, kind: str) -> None:
+    """Q51: a login that is a pool's by its row writes nothing of an operator's, also with the role given by mistake; nor does a person's."""
+    for actor in ("operator", "person"):
+        scene.allow(scene.database.login(actor), pool="team/p")
+    before = everything(scene)
+    if kind.startswith("dead_batch"):  # a queue that it may not keep is not there for it
+        assert not scene.ask("operator", writes(scene, None, queue_id)[kind])
+    else:
+        with pytest.raises(Forbidden):
+            scene.ask("operator", writes(scene, None, queue_id)[kind])
+    with pytest.raises(Forbidden):
+        scene.ask("person", calls.apply_policy(CLUSTER, "uid", "team", "q", {"max_deliveries": 9}, who="p"))
+    with pytest.raises(NotFound):
+        scene.ask("person", calls.pause("team/q", paused=True, who="p"))
+    assert everything(scene) == before
 
 
 def test_every_write_of_an_operator_asks_for_its_term(bare_scene: Scene) -> None:

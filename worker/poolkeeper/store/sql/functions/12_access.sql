@@ -34,6 +34,11 @@ AS $$
     SELECT poolkeeper.may_see(_caller, _queue, NULL) AND (_caller).tenants IS NULL AND (_caller).tenants_except IS NULL
 $$;
 
+-- Whether the caller may rule a queue: no pool may, whatever roles its login was given by mistake.
+CREATE OR REPLACE FUNCTION poolkeeper.may_rule_queue(_caller poolkeeper.access, _queue text) RETURNS boolean
+LANGUAGE sql IMMUTABLE
+AS $$ SELECT poolkeeper.may_tend_queue(_caller, _queue) AND (_caller).pool IS NULL $$;
+
 -- 'namespace/name' of what a caller wrote; no '/' means namespace 'default' (contract 11).
 CREATE OR REPLACE FUNCTION poolkeeper.queue_path(_queue text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -24,7 +24,7 @@ DECLARE
     _secs   jsonb := _spec;
     _kept   boolean;
 BEGIN
-    IF NOT poolkeeper.may_tend_queue(_caller, _namespace || '/' || _name) THEN
+    IF NOT poolkeeper.may_rule_queue(_caller, _namespace || '/' || _name) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login may not apply policies to that queue';
     END IF;
     IF NOT coalesce(poolkeeper.dns_label(_namespace) AND poolkeeper.dns_label(_name), false) THEN
@@ -149,7 +149,7 @@ BEGIN
     SELECT q.cluster, q.namespace_uid, q.namespace, q.name, p.spec INTO _found
     FROM poolkeeper.queue AS q JOIN poolkeeper.policy AS p ON p.queue_id = q.id AND p.version = q.policy_version
     WHERE q.namespace || '/' || q.name = poolkeeper.queue_path(_queue);
-    IF NOT FOUND OR NOT poolkeeper.may_tend_queue(poolkeeper.caller(), poolkeeper.queue_path(_queue)) THEN
+    IF NOT FOUND OR NOT poolkeeper.may_rule_queue(poolkeeper.caller(), poolkeeper.queue_path(_queue)) THEN
         RETURN QUERY SELECT 'unknown_queue', NULL::integer;
         RETURN;
     END IF;

@@ -106,7 +106,7 @@ DECLARE
     _seen   bigint;
     _tenant text;
 BEGIN
-    IF NOT poolkeeper.may_tend_queue(_caller, _namespace || '/' || _name) OR _caller.pool IS NOT NULL THEN
+    IF NOT poolkeeper.may_rule_queue(_caller, _namespace || '/' || _name) THEN
         RAISE EXCEPTION 'role_not_allowed' USING ERRCODE = 'PK403', HINT = 'this login may not remove that queue';
     END IF;
     PERFORM poolkeeper.demand_durable();

@@ -95,10 +95,9 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
 BEGIN
-    PERFORM poolkeeper.caller();
     PERFORM poolkeeper.demand_text(_pool, 'a pool''s name');
     PERFORM poolkeeper.demand(poolkeeper.is_object(_decision, 65536), 'a decision cannot be that', 'give an object of at most 65536 bytes as JSON');
-    PERFORM poolkeeper.demand_leader(NULL, split_part(_pool, '/', 1), _term);
+    PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'record decisions');
     INSERT INTO poolkeeper.decision (pool_id, at, decision) VALUES (poolkeeper.pool_row(_pool), poolkeeper.clock(), _decision);
 END $$;
 
@@ -114,14 +113,14 @@ AS $$
     ORDER BY d.no DESC LIMIT least(greatest(_most, 1), 1000)
 $$;
 
--- Whether the caller may see this queue; one that it may not see is not there for it (Q51).
-CREATE OR REPLACE FUNCTION poolkeeper.may_tend(_queue_id integer) RETURNS boolean
+-- Whether the caller may rule this queue; one that it may not is not there for it (Q51).
+CREATE OR REPLACE FUNCTION poolkeeper.may_rule(_queue_id integer) RETURNS boolean
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     _me poolkeeper.access := poolkeeper.caller();
 BEGIN
-    RETURN EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = _queue_id AND poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name));
+    RETURN EXISTS (SELECT FROM poolkeeper.queue AS q WHERE q.id = _queue_id AND poolkeeper.may_rule_queue(_me, q.namespace || '/' || q.name));
 END $$;
 
 -- The dead letters of a queue that were not announced yet, as one numbered batch (O24). The same batch is answered
@@ -140,7 +139,7 @@ DECLARE
     _number integer;
     _last   integer;
 BEGIN
-    IF NOT poolkeeper.may_tend(_queue_id) THEN
+    IF NOT poolkeeper.may_rule(_queue_id) THEN
         RETURN;
     END IF;
     PERFORM poolkeeper.demand_leader_of(_queue_id, _term);
@@ -176,7 +175,7 @@ SET enable_seqscan = off
 SET jit = off
 AS $$
 BEGIN
-    IF NOT poolkeeper.may_tend(_queue_id) THEN
+    IF NOT poolkeeper.may_rule(_queue_id) THEN
         RETURN false;
     END IF;
     PERFORM poolkeeper.demand_leader_of(_queue_id, _term);
