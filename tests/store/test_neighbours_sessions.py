@@ -74,6 +74,19 @@ def test_a_claim_for_one_takes_the_first_of_its_kind(crowd: Crowd) -> None:
         assert worker.claim(1) == []
 
 
+@pytest.mark.parametrize("queue", [PLAIN, BOUNDED])
+def test_whom_it_leaves_out_takes_nobodys_place(crowd: Crowd, queue: str) -> None:
+    """Q11, Q51: a claim for one finds what is its own at once, however many others wait, one that it names and may not see among them."""
+    mine = {crowd.submit(queue, tenant="kept") for _ in range(6)}
+    for n in range(12):
+        crowd.submit(queue, tenant="left" if n < 6 else f"other-{n}")
+    worker = of_own(crowd, (queue,), tenants=["kept", "left"], tenants_except=["left"])
+    got = [c.task_id for _ in mine for c in worker.claim(1)]
+    assert len(got) == len(mine)
+    assert set(got) == mine
+    assert worker.claim(1) == []
+
+
 def test_a_limit_counts_its_own(crowd: Crowd) -> None:
     """Q12: of a queue those of the queue, of a pool those of the pool, of a tenant those of the tenant in that queue."""
     scene = crowd.scene
