@@ -5,6 +5,7 @@ A statement that waits is ended by its time limit, which is generous; so each lo
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -24,11 +25,13 @@ SHORT = {
 
 
 @contextmanager
-def held(crowd: Crowd, tables: Sequence[str], where: str = "true") -> Iterator[psycopg.Connection[Any]]:
+def held(
+    crowd: Crowd, tables: Sequence[str], where: str = "true", lock: str = "UPDATE"
+) -> Iterator[psycopg.Connection[Any]]:
     """Somebody holds every row of these tables."""
     conn = crowd.scene.connect("owner", autocommit=False)
     for table in tables:
-        conn.execute(f"SELECT 1 FROM poolkeeper.{table} WHERE {where} FOR UPDATE")
+        conn.execute(f"SELECT 1 FROM poolkeeper.{table} WHERE {where} FOR {lock}")
     yield conn
     conn.rollback()
 
@@ -257,3 +260,22 @@ def test_a_wrong_token_is_stale_whoever_holds_the_lease(busy: Crowd) -> None:
     with held(busy, ("lease",)), busy.untouched():
         assert run(conn, calls.checkpoint(one.task_id, two.token, 1, sequence=1)).code == "stale_token"
         assert run(conn, calls.checkpoint(one.task_id, one.token, 1, sequence=1)).code == "in_transaction"
+
+
+def test_ending_extending_and_registering_wait_for_nobody(busy: Crowd) -> None:
+    """Q5, Q20: not for what a handler's own transaction holds, nor for rows in which nothing is to be changed."""
+    scene, worker = busy.scene, busy.worker
+    again = calls.register_session("local/same", [PLAIN], ["a.b"], concurrency=1, info={"build": "b1"})
+    conn = scene.connect("worker")
+    conn.execute(WAITS)
+    first = run(conn, again)
+    one = busy.take(busy.far, PLAIN)
+    run(busy.far.conn, calls.checkpoint(one.task_id, one.token, 1, sequence=1))
+    with held(busy, ("pool", "session"), lock="NO KEY UPDATE"), busy.untouched(one.task_id) as own:
+        extended = run(busy.far.conn, calls.extend(one.task_id, one.token, timedelta(seconds=60)))
+        assert extended.code is None
+        own.sessions.add(str(run(conn, again).id))
+    with held(busy, ("lease",)), busy.untouched() as own:
+        own.sessions.add(str(worker.session.id))
+        assert worker.end() == 0
+    run(conn, calls.end_session(first))

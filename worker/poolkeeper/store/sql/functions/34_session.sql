@@ -32,12 +32,14 @@ BEGIN
     IF _info ? 'position' THEN  -- of a session that is not here any more
         PERFORM poolkeeper.compare_position(_info -> 'position', NULL, NULL, _now);
     END IF;
-    INSERT INTO poolkeeper.pool AS p (name, known_build, known_types, known_keys, known_queues, known_tenants, known_except)
-    VALUES (_pool, _info ->> 'build', _types, _keys, _paths, _tenants, _tenants_except)
+    INSERT INTO poolkeeper.pool (name, known_build, known_types, known_keys, known_queues, known_tenants, known_except)
+    SELECT _pool, _info ->> 'build', _types, _keys, _paths, _tenants, _tenants_except
+    WHERE NOT EXISTS (  -- one like the last writes nothing, and waits for no turn that holds the pool's row
+        SELECT FROM poolkeeper.pool AS p
+        WHERE p.name = _pool AND (p.known_build, p.known_types, p.known_queues, p.known_tenants, p.known_except)
+                                 IS NOT DISTINCT FROM (_info ->> 'build', _types, _paths, _tenants, _tenants_except))
     ON CONFLICT (name) DO UPDATE SET (known_build, known_types, known_keys, known_queues, known_tenants, known_except)
-        = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues, EXCLUDED.known_tenants, EXCLUDED.known_except)
-    WHERE (p.known_build, p.known_types, p.known_queues, p.known_tenants, p.known_except)
-          IS DISTINCT FROM (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_queues, EXCLUDED.known_tenants, EXCLUDED.known_except);
+        = (EXCLUDED.known_build, EXCLUDED.known_types, EXCLUDED.known_keys, EXCLUDED.known_queues, EXCLUDED.known_tenants, EXCLUDED.known_except);
     SELECT p.id INTO _pool_id FROM poolkeeper.pool AS p WHERE p.name = _pool;
     _ids := ARRAY(SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = ANY (_paths) ORDER BY q.id);
     INSERT INTO poolkeeper.session (id, secret_hash, pool_id, role, queues, queue_ids, types, type_keys, tenants, tenants_except, concurrency, info,

@@ -14,7 +14,7 @@ DECLARE
 BEGIN
     SELECT l.* INTO lease FROM poolkeeper.lease AS l
     WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token) FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token)) THEN
+    IF NOT FOUND THEN
         BEGIN
             PERFORM set_config('lock_timeout', '200ms', true);
             SELECT l.* INTO lease FROM poolkeeper.lease AS l
