@@ -12,6 +12,7 @@ from fixtures.postgres import Database
 from poolkeeper.audit import Audit
 from poolkeeper.store import calls, run
 from store.scene import Scene
+from store.walks import Walks
 
 
 def broken_invariants(conn: psycopg.Connection) -> dict[str, list[str]]:
@@ -71,3 +72,12 @@ def scene(bare_scene: Scene) -> Scene:
 def crowd(bare_scene: Scene) -> Crowd:
     """A stage full of neighbours, beside whom a test acts on one thing."""
     return Crowd(bare_scene)
+
+
+@pytest.fixture
+def walks(crowd: Crowd) -> Iterator[Walks]:
+    """The crowd with lanes that collide, in a transaction that is given up."""
+    found = Walks(crowd)
+    with found.owner.transaction(force_rollback=True):
+        found.mix()
+        yield found

@@ -4,81 +4,12 @@ A lane is a hash of its queue and its tenant. Here those of all queues are the s
 lane it means finds its neighbours'.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
-import pytest
-
-from fixtures.neighbours import BOUNDED, LIMITED, PLAIN, QUEUES, Crowd
-
-LEAST, MOST = -(2**63), 2**63 - 1
-TENANTS = ("t1", "t2", "t3", "t4")
-TYPES = ("a.b", "a.c", "d.e", "f.g", "x.y")
-TABLES = ("ready", "later", "suspect", "ordered", "lease", "dead", "opening", "tenant_rule")
-FEW = 1000
-
-
-class Walks(Crowd):
-    """The crowd with more tenants, types and priorities, retries among them, and the same lanes in each queue."""
-
-    def __init__(self, crowd: Crowd) -> None:
-        self.__dict__.update(crowd.__dict__)
-        scene = self.scene
-        tasks = [
-            {"type": type_, "payload": 1, "tenant": tenant, "priority": (n + m) % 3}
-            for n, tenant in enumerate(TENANTS)
-            for m, type_ in enumerate(TYPES)
-            if (n + m) % 4
-        ]
-        self._submit(tasks)
-        self._submit([{"type": "a.c", "payload": 1, "tenant": "t1", "max_age": 7200, "priority": 2}])
-        self.owner = scene.owner
-
-    def mix(self) -> None:
-        """To be given up at the end of a transaction: lanes that collide, retries in each, one that is too old."""
-        self.owner.execute(
-            "UPDATE poolkeeper.ready SET spent = 1, failures = 1 WHERE (seq + queue_id) % 3 = 0;"
-            "UPDATE poolkeeper.ready SET expires_at = poolkeeper.clock() - interval '1 s' WHERE expires_at < poolkeeper.clock() + interval '3 h';"
-            "INSERT INTO poolkeeper.opening (queue_id, lane) SELECT r.queue_id, r.lane FROM poolkeeper.ready AS r WHERE (r.queue_id + r.seq) % 2 = 0"
-        )
-        for table in TABLES:
-            self.owner.execute(
-                f"UPDATE poolkeeper.{table} AS x SET lane = poolkeeper.lane_key(0, c.tenant) FROM (SELECT DISTINCT t.queue_id, t.tenant FROM poolkeeper.task AS t) AS c"
-                " WHERE c.queue_id = x.queue_id AND x.lane = poolkeeper.lane_key(x.queue_id, c.tenant)"
-            )
-
-    def ready(self, queue: str, *, again: bool | None = None) -> list[Any]:
-        """What is ready there, in the order of the claim index."""
-        rows = self.scene.rows(
-            "SELECT * FROM poolkeeper.ready WHERE queue_id = %s ORDER BY lane, type_key, priority, seq",
-            self.queue_ids[queue],
-        )
-        return [row for row in rows if again in {None, row.again}]
-
-    def answers(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self.owner.execute(query, params).fetchall()]
-
-    def types(self, *names: str) -> list[int]:
-        return cast(
-            "list[int]",
-            self.scene.value("SELECT ARRAY(SELECT poolkeeper.type_key(t) FROM unnest(%s::text[]) AS t)", list(names)),
-        )
-
-
-@pytest.fixture
-def walks(crowd: Crowd) -> Iterator[Walks]:
-    found = Walks(crowd)
-    with found.owner.transaction(force_rollback=True):
-        found.mix()
-        yield found
-
-
-def places(lanes: Sequence[int]) -> list[int]:
-    """Where a walk may begin or end: before and behind everything, and at each lane."""
-    return [LEAST, *sorted(set(lanes)), MOST]
-
+from fixtures.neighbours import BOUNDED, LIMITED, PLAIN, QUEUES
+from store.walks import FEW, LEAST, TENANTS, Walks, places
 
 KINDS = [(queue, again) for queue in QUEUES for again in (False, True)]
 
@@ -256,3 +187,72 @@ def test_the_stage_has_something_to_confuse(walks: Walks) -> None:
     for queue in QUEUES:
         kinds = [{(row.lane, row.type_key) for row in walks.ready(queue, again=again)} for again in (False, True)]
         assert kinds[0] & kinds[1]
+
+
+def test_what_waits_is_counted_queue_by_queue_and_lane_by_lane(walks: Walks) -> None:
+    """Q7: up to a bound and no further, wherever it waits; and so it is noted for those who have half of what they may."""
+    places_ = ("ready", "later", "suspect", "ordered")
+    rows = [row for table in places_ for row in walks.scene.rows(f"SELECT queue_id, lane FROM poolkeeper.{table}")]
+    in_queue = Counter(row.queue_id for row in rows)
+    in_lane = Counter((row.queue_id, row.lane) for row in rows)
+    ready = Counter((row.queue_id, row.lane) for row in walks.scene.rows("SELECT queue_id, lane FROM poolkeeper.ready"))
+    for queue_id, n in in_queue.items():
+        for most in (1, n - 3, n, n + 1, FEW):
+            assert walks.answers("SELECT poolkeeper.count_waiting(%s, %s)", queue_id, most) == [(min(n, most),)]
+    for (queue_id, lane), n in in_lane.items():
+        for most in (1, n, n + 1, FEW):
+            told = walks.answers("SELECT poolkeeper.count_waiting_of(%s, %s, %s, 900, 0)", queue_id, lane, most)
+            assert told == [(min(n, most),)]
+        # no further than the first of those that are not ready: what was counted last is the least then
+        short = walks.answers("SELECT poolkeeper.count_waiting_of(%s, %s, %s, 1, 77)", queue_id, lane, FEW)
+        assert short == [(77,)]
+        assert (
+            walks.answers("SELECT poolkeeper.count_waiting_of(%s, %s, %s, 1, 0)", queue_id, lane, FEW)[0][0]
+            >= ready[queue_id, lane]
+        )
+    bounds = dict(zip(sorted(in_queue), (20, 40, 12, 30), strict=True))
+    home, other = walks.queue_ids[PLAIN], walks.queue_ids[LIMITED]
+    walks.owner.execute(
+        "UPDATE poolkeeper.queue SET max_waiting = 30, max_waiting_per_tenant = NULL, tenant_max_waiting = '{}'"
+    )
+    for queue_id, bound in bounds.items():
+        walks.owner.execute("UPDATE poolkeeper.queue SET max_waiting_per_tenant = %s WHERE id = %s", [bound, queue_id])
+    walks.owner.execute("UPDATE poolkeeper.queue SET max_waiting = NULL WHERE id = %s", [other])
+    walks.owner.execute(
+        "INSERT INTO poolkeeper.backlog SELECT q.id, 5, poolkeeper.clock() - interval '1 h', '0' FROM poolkeeper.queue AS q"
+        " ON CONFLICT (queue_id) DO UPDATE SET waiting = 5, counted_at = EXCLUDED.counted_at;"
+        "DELETE FROM poolkeeper.backlog_lane; INSERT INTO poolkeeper.backlog_lane SELECT q.id, 5, 5 FROM poolkeeper.queue AS q"
+    )
+    for asked in ([home], None):
+        walks.answers("SELECT poolkeeper.fold_backlog(%s)", asked)
+        done = [home] if asked else list(bounds)
+        counted = dict(walks.answers("SELECT queue_id, waiting FROM poolkeeper.backlog"))
+        assert counted == {q: (0 if q == other else min(in_queue[q], 30)) if q in done else 5 for q in bounds}
+        noted = {(q, lane): n for q, lane, n in walks.answers("SELECT * FROM poolkeeper.backlog_lane")}
+        wanted = {(q, lane): n for (q, lane), n in in_lane.items() if q in done and 2 * n >= bounds[q]}
+        assert noted == wanted | {(q, 5): 5 for q in bounds if q not in done}
+    assert 2 < len(wanted) < len(in_lane)
+
+
+def test_who_holds_something_is_found_once(walks: Walks) -> None:
+    """Q22: each session with a lease, by a probe; and each queue with tasks, with keys to look at, that the caller may see."""
+    held = walks.answers(
+        "SELECT DISTINCT l.session_id, s.renewed_at FROM poolkeeper.lease AS l JOIN poolkeeper.session AS s ON s.id = l.session_id ORDER BY 1"
+    )
+    assert len(held) > 2
+    assert sorted(walks.answers("SELECT * FROM poolkeeper.holders()")) == held
+    ids = sorted(walks.queue_ids.values())
+    walks.owner.execute(
+        "DELETE FROM poolkeeper.gate_due; INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT q.id, 1 FROM poolkeeper.queue AS q, generate_series(1, 2)"
+    )
+    due = "SELECT poolkeeper.due_queues(a) FROM (SELECT ROW('x', NULL, %s::text[], NULL, NULL)::poolkeeper.access) AS x (a)"
+    assert walks.answers(due, None) == [(ids,)]
+    assert walks.answers(due, [f"default/{PLAIN}"]) == [([walks.queue_ids[PLAIN]],)]
+    tables = ("ready", "ordered", "gate_due", "later", "suspect", "dead", "lease")
+    for table in tables:
+        with walks.owner.transaction(force_rollback=True):
+            for other in tables:
+                if other != table:
+                    walks.owner.execute(f"DELETE FROM poolkeeper.{other}")
+            for after, then in zip([-1, *ids], [*ids, None], strict=True):
+                assert walks.answers("SELECT poolkeeper.next_with_tasks(%s)", after) == [(then,)], table
