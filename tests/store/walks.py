@@ -53,6 +53,13 @@ class Walks(Crowd):
         )
         return [row for row in rows if again in {None, row.again}]
 
+    def lanes(self) -> list[int]:
+        """The lane of each of TENANTS, which is that in every queue."""
+        return [
+            lane
+            for (lane,) in self.answers("SELECT poolkeeper.lane_key(0, t) FROM unnest(%s::text[]) AS t", list(TENANTS))
+        ]
+
     def answers(self, query: str, *params: Any) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in self.owner.execute(query, params).fetchall()]
 
