@@ -1,8 +1,9 @@
-"""Handlers that the benchmarks run: one that does nothing, one that runs long, one that kills its process."""
+"""Handlers that the benchmarks run: one that does nothing, one that tells its wait, one that runs long, one that kills its process."""
 
 import asyncio
 import os
 import signal
+import time
 
 from poolkeeper import Context, Poolkeeper
 
@@ -12,6 +13,12 @@ app = Poolkeeper()
 @app.task("bench.noop")
 async def noop(_payload: dict[str, int]) -> None:
     """Do nothing."""
+
+
+@app.task("bench.pickup")
+async def pickup(payload: dict[str, int]) -> float:
+    """How long it waited, in milliseconds."""
+    return (time.monotonic_ns() - payload["at"]) / 1e6
 
 
 @app.task("bench.long")

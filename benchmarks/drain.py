@@ -1,21 +1,20 @@
-"""F1: drain no-op tasks with one worker process at its defaults, beside pgqueuer and the floor, in interleaved rounds.
+"""F1: drain no-op tasks with one worker process at its defaults, beside peers and the floor, in interleaved rounds.
 
 Ours is timed by the database: from the first claim to the last committed settle, and the ended rows are counted.
 """
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import psycopg
 
-from benchmarks.figures import Figure, spread
+from benchmarks.figures import Figure, beside, spread
+from benchmarks.peers import Peer
 from benchmarks.rig import Rig, fill, install, worker
 
-PGQUEUER_BATCH = 500
 _FLOOR = (Path(__file__).parent / "floor.sql").read_text().split("-- name: ")[1:]
 FLOOR = dict(part.split("\n", 1) for part in _FLOOR)
 
@@ -36,22 +35,14 @@ def ours(rig: Rig, count: int) -> float:
         return count / float(row[0])
 
 
-def pgqueuer(rig: Rig, count: int) -> float:
-    """Tasks per second of pgqueuer, batch of PGQUEUER_BATCH, asyncpg, uvloop."""
+def theirs(rig: Rig, peer: Peer, count: int) -> float:
+    """Tasks per second of one worker of a peer's, from its first handler to the last settle that its database shows."""
     with rig.database() as dsn:
-        program = [sys.executable, "-m", "benchmarks.peers.pgqueuer_drain"]
-        root = Path(__file__).parent.parent
-        subprocess.run([*program, "fill", dsn, str(count)], check=True, cwd=root)
-        said = subprocess.run(
-            [*program, "drain", dsn, str(count), str(PGQUEUER_BATCH)],
-            check=True,
-            cwd=root,
-            capture_output=True,
-            text=True,
-        )
-        seconds, succeeded = said.stdout.split()
-        assert int(succeeded) == count, said.stdout
-        return count / float(seconds)
+        peer.ask("install", dsn)
+        peer.ask("bulk", dsn, peer.of(count))
+        answer = peer.ask("drain", dsn, peer.of(count))
+        assert (answer["ended"], answer["left"]) == (peer.of(count), 0), answer
+        return peer.of(count) / float(answer["seconds"])
 
 
 def floor(rig: Rig, count: int) -> float:
@@ -68,42 +59,25 @@ def floor(rig: Rig, count: int) -> float:
         return count / (time.monotonic() - began)
 
 
-def figures(rig: Rig, *, count: int, rounds: int) -> list[Figure]:
+def figures(rig: Rig, peers: list[Peer], *, count: int, rounds: int) -> list[Figure]:
     """F1."""
-    sides = {"poolkeeper": ours, "pgqueuer": pgqueuer, "floor": floor}
+    sides: dict[str, Callable[[], float]] = {"poolkeeper": lambda: ours(rig, count), "floor": lambda: floor(rig, count)}
+    for peer in peers:
+        sides[peer.name] = partial(theirs, rig, peer, count)
     got: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
         for name, measure in sides.items():
-            got[name].append(measure(rig, count))
+            got[name].append(measure())
             print(f"  F1 round {number + 1}: {name} {got[name][-1]:,.0f} tasks/s", flush=True)
     rate = {name: median(samples) for name, samples in got.items()}
-    to_peer, to_floor = rate["poolkeeper"] / rate["pgqueuer"], rate["poolkeeper"] / rate["floor"]
     detail = {
         "tasks": count,
-        "pgqueuer_batch": PGQUEUER_BATCH,
+        "shares": {peer.name: peer.share for peer in peers},
         **{name: spread(samples) for name, samples in got.items()},
     }
     unit = f"drain of {count:,} no-op tasks, one worker, defaults"
-    return [
-        Figure(
-            "F1",
-            ">= 1.2 x pgqueuer",
-            ">= 1.5 x",
-            f"{to_peer:.2f} x ({rate['poolkeeper']:,.0f}/s)",
-            unit,
-            to_peer >= 1.2,
-            detail,
-        ),
-        Figure(
-            "F1",
-            ">= 0.45 x floor",
-            ">= 0.6 x",
-            f"{to_floor:.2f} x ({rate['floor']:,.0f}/s)",
-            unit,
-            to_floor >= 0.45,
-            detail,
-        ),
-    ]
+    bounds = {"pgqueuer": (1.2, 1.5), "floor": (0.45, 0.6), "graphile-worker": (None, 0.9)}
+    return beside(rate, "F1", unit, bounds, detail)
 
 
 def wait_for(true: Callable[[], bool], seconds: float = 300.0) -> None:

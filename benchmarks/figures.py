@@ -8,12 +8,15 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.peers import Peer
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -41,11 +44,41 @@ def spread(samples: list[float]) -> dict[str, Any]:
     }
 
 
-def write(name: str, figures: list[Figure]) -> Path:
-    """Write the figures with versions, machine, commit and command."""
+def beside(
+    rate: dict[str, float],
+    name: str,
+    unit: str,
+    bounds: Mapping[str, tuple[float | None, float | None]],
+    detail: dict[str, Any],
+) -> list[Figure]:
+    """Ours as a multiple of each other side of the same run; `bounds`: must and reach, for a side that judges us. Others are told."""
+    found = []
+    for other, theirs in rate.items():
+        if other == "poolkeeper":
+            continue
+        must, reach = bounds.get(other, (None, None))
+        ratio = rate["poolkeeper"] / theirs
+        got = f"{ratio:.2f} x ({rate['poolkeeper']:,.0f}/s, {theirs:,.0f}/s)"
+        work = f"beside {other}" if must is None else f">= {must:g} x {other}"
+        aim = "" if reach is None else f">= {reach:g} x"
+        found.append(Figure(name, work, aim, got, unit, must is None or ratio >= must, detail))
+    return found
+
+
+def write(name: str, figures: list[Figure], peers: Sequence[Peer] = ()) -> Path:
+    """Write the figures with versions, settings of the peers, machine, commit and command."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"figures": [asdict(f) for f in figures], "about": _about()}, indent=2) + "\n")
+    path.write_text(
+        json.dumps(
+            {
+                "figures": [asdict(f) for f in figures],
+                "about": {**_about(), "peers": {peer.name: peer.about for peer in peers}},
+            },
+            indent=2,
+        )
+        + "\n"
+    )
     return path
 
 
@@ -63,7 +96,7 @@ def show(figures: list[Figure]) -> None:
 def _about() -> dict[str, Any]:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     versions: dict[str, str | None] = {}
-    for package in ("poolkeeper", "psycopg", "pgqueuer", "asyncpg", "uvloop"):
+    for package in ("poolkeeper", "psycopg", "asyncpg", "uvloop"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

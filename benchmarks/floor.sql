@@ -16,3 +16,6 @@ RETURNING id, payload
 
 -- name: settle
 DELETE FROM floor WHERE id = ANY (%s)
+
+-- name: one
+INSERT INTO floor (payload) VALUES (%s::jsonb) RETURNING id
