@@ -232,6 +232,20 @@ def test_what_waits_is_counted_queue_by_queue_and_lane_by_lane(walks: Walks) -> 
         wanted = {(q, lane): n for (q, lane), n in in_lane.items() if q in done and 2 * n >= bounds[q]}
         assert noted == wanted | {(q, 5): 5 for q in bounds if q not in done}
     assert 2 < len(wanted) < len(in_lane)
+    # what was counted just now is not counted again, and a lane of which the count is the same is not written again
+    rows_ = "SELECT ctid, * FROM poolkeeper.backlog_lane ORDER BY queue_id, lane"
+    before = walks.answers(rows_)
+    walks.owner.execute(
+        "UPDATE poolkeeper.backlog SET counted_at = poolkeeper.clock() - interval '1 h' WHERE queue_id <> %s", [home]
+    )
+    walks.owner.execute(
+        "UPDATE poolkeeper.backlog SET waiting = 6, counted_at = poolkeeper.clock(), took = '1 s' WHERE queue_id = %s",
+        [home],
+    )
+    walks.answers("SELECT poolkeeper.fold_backlog(NULL)")
+    assert walks.answers(rows_) == before
+    again = dict(walks.answers("SELECT queue_id, waiting FROM poolkeeper.backlog"))
+    assert again == {q: 6 if q == home else n for q, n in counted.items()}
 
 
 def test_who_holds_something_is_found_once(walks: Walks) -> None:

@@ -1,0 +1,108 @@
+"""Keys, limits and openings of a submit are of one tenant in one queue, one by one and in bulk (Q6, Q7, Q12)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fixtures.neighbours import BOUNDED, FOREIGN, PLAIN, Crowd
+from poolkeeper.codes import Code
+from poolkeeper.store import Verdict, calls
+
+MINE: dict[str, Any] = {"type": "a.c", "payload": 1, "tenant": "t1", "key": "ready"}
+"""What the crowd has submitted to every queue, under this key."""
+
+
+def submits(crowd: Crowd, queue: str, *tasks: dict[str, Any], bulk: bool) -> list[Verdict]:
+    """All in one call, or each in one of its own."""
+    if bulk:
+        return crowd.scene.ask("submitter", calls.submit_many(queue, list(tasks)))
+    return [verdict for task in tasks for verdict in crowd.scene.ask("submitter", calls.submit_many(queue, [task]))]
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_what_is_known_takes_no_room(crowd: Crowd, bulk: bool) -> None:
+    """Q6, Q7: where nothing fits any more a repeat is known by its own tenant, queue and key, and nothing else is."""
+    scene = crowd.scene
+    scene.ask(
+        "submitter", calls.submit_many(FOREIGN, [{"type": "a.c", "payload": 1, "tenant": "t1", "key": "elsewhere"}])
+    )
+    home = crowd.queue_ids[PLAIN]
+    places = ("ready", "later", "suspect", "ordered")
+    count = sum(scene.value(f"SELECT count(*) FROM poolkeeper.{place} WHERE queue_id = %s", home) for place in places)
+    for tenant, policy, code in (
+        ("t8", {"max_waiting": count + 1}, Code.QUEUE_LIMIT),
+        ("t9", {"max_waiting_per_tenant": 1}, Code.TENANT_QUEUE_LIMIT),
+    ):
+        scene.queue(PLAIN, **policy)
+        told = submits(
+            crowd, PLAIN, {**MINE, "type": "A B", "key": "no"}, {**MINE, "key": "x" * 201}, {**MINE, "tenant": tenant, "key": code}, {**MINE, "tenant": tenant, "key": code}, bulk=bulk
+        )  # fmt: skip
+        assert [v.code for v in told] == [Code.TYPE_INVALID, Code.KEY_INVALID, None, None]
+        assert told[2].task_id == told[3].task_id
+        others = [{**MINE, "tenant": tenant}, {**MINE, "tenant": tenant, "key": "new"}]
+        if code == Code.QUEUE_LIMIT:
+            others += [{**MINE, "tenant": "t2"}, {**MINE, "key": "elsewhere"}, {**MINE, "key": "new"}]
+        told = submits(crowd, PLAIN, MINE, *others, {**MINE, "payload": 2}, MINE, bulk=bulk)
+        assert [v.code for v in told] == [None, *[code] * len(others), Code.KEY_CONFLICT, None]
+        assert not any(v.created for v in told)
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_key_is_taken_for_one_tenant_in_one_queue(crowd: Crowd, bulk: bool) -> None:
+    """Q6: whatever others have under it; twice in one call it is one task, and with another payload a conflict."""
+    wishes: list[dict[str, Any]] = [
+        {**MINE, "tenant": "t2"},
+        {**MINE, "key": "other"},
+        {**MINE, "tenant": "t2", "key": "other"},
+        {**MINE, "key": None},
+        {**MINE, "key": "other"},
+        {**MINE, "key": "other", "payload": 3},
+        MINE,
+        {**MINE, "payload": 3},
+        {**MINE, "key": "third", "type": "A B"},
+        {**MINE, "key": "third", "payload": 4},
+    ]
+    for queue in (PLAIN, BOUNDED):
+        (known,) = crowd.scene.rows(
+            "SELECT task_id FROM poolkeeper.task_key WHERE queue_id = %s AND tenant = 't1' AND key = 'ready'",
+            crowd.queue_ids[queue],
+        )
+        told = submits(crowd, queue, *wishes, bulk=bulk)
+        assert [v.code for v in told] == [
+            *[None] * 5,
+            Code.KEY_CONFLICT,
+            None,
+            Code.KEY_CONFLICT,
+            Code.TYPE_INVALID,
+            None,
+        ]
+        assert [v.created for v in told] == [True, True, True, True, False, False, False, False, False, True]
+        assert (told[4].task_id, told[6].task_id) == (told[1].task_id, known.task_id)
+        assert [v.state for v in told] == [*["ready"] * 5, None, "ready", None, None, "ready"]
+        keys = crowd.scene.rows(
+            "SELECT tenant, key, task_id FROM poolkeeper.task_key WHERE queue_id = %s", crowd.queue_ids[queue]
+        )
+        made = {(row.tenant, row.key): row.task_id for row in keys}
+        assert [made["t2", "ready"], made["t1", "other"], made["t2", "other"], made["t1", "third"]] == [
+            told[n].task_id for n in (0, 1, 2, 9)
+        ]
+
+
+def test_a_submit_opens_the_lanes_of_what_is_claimable(crowd: Crowd) -> None:
+    """Q12, Q14: of what was accepted, is new and is not scheduled; of others nothing is looked at."""
+    scene, home = crowd.scene, crowd.queue_ids[BOUNDED]
+    known = scene.verdict(queue=BOUNDED, tenant="known", key="k")
+    scene.owner.execute("DELETE FROM poolkeeper.opening")
+    tasks = [
+        {"type": "a.b", "payload": 1, "tenant": "new"},
+        {"type": "a.b", "payload": 1, "tenant": "known", "key": "k"},
+        {"type": "A B", "payload": 1, "tenant": "refused"},
+        {"type": "a.b", "payload": 1, "tenant": "scheduled", "delay": timedelta(hours=1)},
+    ]
+    told = scene.ask("submitter", calls.submit_many(BOUNDED, tasks))
+    assert [v.code for v in told] == [None, None, Code.TYPE_INVALID, None]
+    assert told[1].task_id == known.task_id
+    lanes = scene.rows("SELECT queue_id, lane FROM poolkeeper.opening")
+    assert lanes == [(home, scene.value("SELECT poolkeeper.lane_key(%s, 'new')", home))]
+    scene.sweep()
