@@ -22,7 +22,7 @@ def made() -> dict[str, str]:
     return pages()
 
 
-@pytest.mark.parametrize("name", ["cli.md", "codes.md", "crds.md", "metrics.md", "settings.md", "sql.md"])
+@pytest.mark.parametrize("name", ["cli.md", "codes.md", "crds.md", "metrics.md", "settings.md", "sql.md", "testing.md"])
 def test_a_generated_page_is_up_to_date(made: dict[str, str], name: str) -> None:
     assert (FOLDER / name).read_text() == made[name], f"docs/reference/{name} is old; run: {COMMAND}"
 

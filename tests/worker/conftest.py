@@ -1,14 +1,17 @@
 """A stage for each test of this layer: see fixtures.workers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fixtures.kits import app, log
 from fixtures.postgres import Database
 from fixtures.workers import Stage, StageOn
 from lab.postgres import Server
+from poolkeeper.pytest_plugin import MakeKit
 from poolkeeper.store import connect, migrate
+from poolkeeper.testing import Kit
 
 
 @pytest.fixture
@@ -53,3 +56,22 @@ def stage_on(tmp_path: Path) -> Iterator[StageOn]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture(scope="session")
+def poolkeeper_server(pg_dsn: str) -> str:
+    """The server of this suite, where the testing kit's plugin would start one."""
+    return pg_dsn
+
+
+@pytest.fixture(scope="module")
+def poolkeeper_dsn(poolkeeper_template: Callable[[], str]) -> str:
+    """One database for all kits of a module: each test has queues of its own, and that is what costs least."""
+    return poolkeeper_template()
+
+
+@pytest.fixture
+def kit(poolkeeper_kit: MakeKit[Kit]) -> Kit:
+    """A kit for the handlers of fixtures.kits."""
+    log.clear()
+    return poolkeeper_kit(app)

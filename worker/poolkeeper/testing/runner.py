@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from uuid import UUID, uuid4
 
 from pydantic import ValidationError
@@ -14,7 +14,7 @@ from poolkeeper.app import Handler, Poolkeeper
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, Stopping
 from poolkeeper.errors import LeaseLost, Refused
-from poolkeeper.outcome import Ending, Outcome, judge, misfit
+from poolkeeper.outcome import Ending, EndsDelivery, Outcome, judge, misfit
 
 MAX_CHECKPOINT = 64 * 1024
 """Bytes: the default of a queue's checkpoint.maxSize."""
@@ -29,7 +29,7 @@ class TestResult:
 
     __test__: ClassVar[bool] = False
 
-    outcome: Ending
+    outcome: Ending | Literal["crashed", "lost"]
     result: Any = None
     error: str | None = None
     error_class: str | None = None
@@ -76,7 +76,7 @@ class Notes:
     def save_sync(self, ctx: Context, value: Any) -> bool:
         """Remember a checkpoint; refuses what a worker would refuse."""
         stored = through_json(value, "checkpoint")
-        size = len(json.dumps(stored).encode())
+        size = size_of(stored)
         if size > self._max:
             raise Refused(
                 Code.CHECKPOINT_TOO_LARGE,
@@ -127,7 +127,7 @@ async def arun_task(
     )
     if canceled:
         ctx.halt(LeaseLost(Code.CANCELED, f"task {ctx.task_id}: canceled on request"))
-    outcome = await _deliver(handler, through_json(payload, "payload"), ctx)
+    outcome = await invoke(handler, through_json(payload, "payload"), ctx)
     return TestResult(
         outcome.ending,
         outcome.result,
@@ -150,21 +150,38 @@ def through_json(value: Any, what: str) -> Any:
     return json.loads(json.dumps(jsonsafe.plain(value, what)))
 
 
-async def _deliver(handler: Handler, stored: Any, ctx: Context) -> Outcome:
+def size_of(stored: Any) -> int:
+    """Return the bytes that the store counts for a value."""
+    return len(json.dumps(stored, ensure_ascii=False).encode())
+
+
+async def invoke(handler: Handler, stored: Any, ctx: Context) -> Outcome:
+    """Call a handler and judge how it ended, as a worker does; what stops the test run itself is let through."""
     try:
         payload = handler.payload(stored)
-    except ValidationError as error:
-        return misfit(error, "payload")
+    except Exception as error:  # noqa: BLE001  (a validator of the application may raise anything)
+        return misfit(error, "payload") if isinstance(error, ValidationError) else judge(error)
     arguments = (payload, ctx) if handler.takes_context else (payload,)
     try:
         if handler.is_async:
             returned = await handler.function(*arguments)
         else:
             returned = await asyncio.to_thread(handler.function, *arguments)
-    except Exception as error:  # noqa: BLE001  (every error of a handler is an outcome)
-        return judge(error)
+    except BaseException as error:
+        if _of_the_test(error):
+            raise
+        if ctx.halted is None or isinstance(error, EndsDelivery):
+            return judge(error)
+        return Outcome("canceled" if ctx.halted.code == Code.CANCELED else "handed_back")
     try:
         result = handler.result(returned)
-    except Refused as error:
-        return misfit(error, "result")
+    except (Refused, TypeError) as error:
+        return misfit(error, "result") if isinstance(error, Refused) else judge(error)
     return Outcome("succeeded", result)
+
+
+def _of_the_test(error: BaseException) -> bool:
+    """Whether this is no doing of the handler's: Ctrl-C, or the test itself was cancelled."""
+    task = asyncio.current_task()
+    cancelled = isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    return cancelled or isinstance(error, KeyboardInterrupt)
