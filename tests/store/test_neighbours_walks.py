@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from fixtures.neighbours import BOUNDED, LIMITED, PLAIN, QUEUES
 from store.walks import FEW, LEAST, TENANTS, Walks, places
 
@@ -270,3 +272,38 @@ def test_who_holds_something_is_found_once(walks: Walks) -> None:
                     walks.owner.execute(f"DELETE FROM poolkeeper.{other}")
             for after, then in zip([-1, *ids], [*ids, None], strict=True):
                 assert walks.answers("SELECT poolkeeper.next_with_tasks(%s)", after) == [(then,)], table
+
+
+def test_figures_count_each_kind_in_its_own_lane(walks: Walks) -> None:
+    """O10, O12: what is ready by type, in each queue, whatever lies in the same lanes of others; what is due but not moved counts as well."""
+    now = walks.scene.value("SELECT poolkeeper.clock()")
+    ask = "SELECT poolkeeper.queue_stats(q, %s, NULL, NULL, NULL, NULL) FROM poolkeeper.queue AS q WHERE q.id = %s"
+    walks.owner.execute(
+        "UPDATE poolkeeper.queue SET lanes_kept = false, retry_share = 100; DELETE FROM poolkeeper.gate_due;"
+        "UPDATE poolkeeper.later SET due_at = poolkeeper.clock() - interval '1 s' WHERE task_id IN (SELECT DISTINCT ON (l.queue_id) l.task_id FROM poolkeeper.later AS l)"
+    )
+    name = dict(walks.answers("SELECT id, type FROM poolkeeper.task"))
+    for queue, queue_id in walks.queue_ids.items():
+        ((told,),) = walks.answers(ask, now, queue_id)
+        rows = walks.ready(queue)
+        places_ = ("later", "suspect", "ordered", "dead", "lease")
+        later, suspect, ordered, dead, lease = (
+            walks.scene.rows(f"SELECT * FROM poolkeeper.{place} WHERE queue_id = %s", queue_id) for place in places_
+        )
+        due = [row for row in later if row.due_at <= now]
+        assert len(due) == 1
+        waiting = [row for row in later if row.task_id != due[0].task_id]
+        assert told["ready"] == len(rows) + len(suspect) + len(due)
+        assert told["scheduled"] == sum(row.wait_reason is None for row in waiting) + sum(
+            row.due_at is not None for row in ordered
+        )
+        assert told["waiting"] == sum(row.wait_reason is not None for row in waiting)
+        assert told["ordering"] == sum(row.due_at is None for row in ordered)
+        assert (told["dead"], told["running"]) == (len(dead), sum(row.started_at is not None for row in lease))
+        assert told["leased"] == sum(row.started_at is None for row in lease)
+        assert told["suspects"] == len(suspect)
+        by_type: Counter[str] = Counter()
+        for each in told["types"]:
+            by_type[each["type"]] += each["ready"]
+        assert +by_type == Counter(name[row.task_id] for row in rows)
+        assert told["next_due"] == pytest.approx(min((row.due_at - now).total_seconds() for row in waiting), abs=1e-3)
