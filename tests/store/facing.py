@@ -142,11 +142,22 @@ def attempts(face: Any, task: Callable[[], UUID]) -> Iterator[tuple[str, str, Ca
             yield named, f"submit_many([…, {{{name}: {words}}}])", _call(face.submit_many, _in_a_list, {name: make})
         for name in ("queue", "tasks"):
             yield name, f"submit_many({name}={words})", _call(face.submit_many, _several, {name: make})
+        yield from _scheduling(face, words, make)
         yield SECOND, f"submit_many([…, {words}])", _call(face.submit_many, _second, {"it": make})
         yield "task", f"get({words})", _call(face.get, dict, {"task_id": make})
         for name in ("task_id", "who", "why"):
             known = {"task_id": task, "who": lambda: "me", "why": lambda: "because"}
             yield name[:4], f"cancel({name}={words})", _call(face.cancel, dict, {**known, name: make})
+
+
+def _scheduling(face: Any, words: str, make: Callable[[], Any]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    for name in SCHEDULED:
+        yield name, f"schedule({name}={words})", _call(face.schedule, _scheduled, {name: make})
+    for method in (face.remove_schedule, face.pause_schedule, face.run_schedule):
+        for name in ("queue", "name", "tenant"):
+            known = {"queue": lambda: "q", "name": lambda: "s"}
+            yield name, f"…_schedule({name}={words})", _call(method, dict, {**known, name: make})
+    yield "queue", f"schedules({words})", _call(face.schedules, dict, {"queue": make})
 
 
 SECOND = "tasks[1]"
@@ -160,6 +171,10 @@ def _call(
 
 def _single(**given: Any) -> dict[str, Any]:
     return {"queue": "q", "type": "a.b", "payload": 1, **given}
+
+
+def _scheduled(**given: Any) -> dict[str, Any]:
+    return {"queue": "q", "name": "s", "cron": "0 0 1 1 *", "type": "a.b", "payload": 1, **given}
 
 
 def _several(**given: Any) -> dict[str, Any]:
@@ -176,4 +191,7 @@ def _in_a_list(**given: Any) -> dict[str, Any]:
 
 WISHES = (
     "tenant", "key", "priority", "run_at", "delay", "max_age", "max_deliveries", "labels", "traceparent", "ordering_key",
+)  # fmt: skip
+SCHEDULED = (
+    "queue", "name", "cron", "type", "payload", "zone", "catch_up", "catch_up_limit", "who", "tenant", "priority", "max_age", "max_deliveries", "labels", "ordering_key",
 )  # fmt: skip

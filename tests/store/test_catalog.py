@@ -97,6 +97,7 @@ def test_no_security_definer_function_is_reachable_by_accident(bare_scene: Scene
         "poolkeeper.session_of(",
         "poolkeeper.visible_task(",
         "poolkeeper.may_rule(",
+        "poolkeeper.visible_schedule(",
         "poolkeeper.submit_many(",
         "poolkeeper.take_dead(",
         "poolkeeper.matching_page(",

@@ -40,6 +40,7 @@ ONCE = {
     "reason": ("reason",),
     "retention_note": ("task_id, kind",),
     "retention_walk": ("kind",),
+    "schedule": ("id", "queue_id, tenant, name"),
     "session": ("id",),
     "suspect": ("task_id",),
     "task": ("id",),
@@ -77,6 +78,11 @@ NO_VALUE = (
     ("queue", "max_deliveries = 0"),
     ("queue", "max_hand_backs = -1"),
     ("queue", "max_snoozes = 32767"),
+    ("schedule", "name = 'a b'"),
+    ("schedule", "catch_up = 'some'"),
+    ("schedule", "catch_up_limit = 0"),
+    ("schedule", "due_at = counted_to"),
+    ("schedule", "look_at = NULL"),
     ("session", "concurrency = 0"),
     ("task", "type = 'A b'"),
     ("task", "tenant = ''"),
@@ -92,6 +98,7 @@ OF_NOTHING = (
     ("gate", "queue_id = 0"),
     ("policy", "queue_id = 0"),
     ("queue_count", "queue_id = 0"),
+    ("schedule", "queue_id = 0"),
     ("session", "pool_id = 0"),
     ("tenant_rule", "queue_id = 0"),
 )
@@ -104,6 +111,8 @@ ALSO = """
     INSERT INTO poolkeeper.lane SELECT q.id, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT q.id, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.backlog_lane SELECT q.id, 1, 1 FROM poolkeeper.queue AS q;
+    INSERT INTO poolkeeper.schedule (queue_id, tenant, name, cron, zone, catch_up, catch_up_limit, task, set_by, set_at, counted_to, look_at)
+        SELECT q.id, 't', 'n', '* * * * *', 'UTC', 'skip', 1, '{}', 'w', now(), now(), now() FROM poolkeeper.queue AS q;
 """
 """Rows of tables that the crowd leaves empty."""
 UNIQUE = """

@@ -8,6 +8,7 @@ import pytest
 from poolkeeper.errors import Forbidden
 from poolkeeper.store import calls
 from store.scene import Scene, Worker, await_blocked, meanwhile
+from store.test_slots import put
 
 OWNER = ("local", "default", "default")
 HOLD = (
@@ -43,7 +44,7 @@ def rows(scene: Scene, queue_id: int) -> dict[str, int]:
     """What there is of a queue, in every table that has something of queues or their tasks."""
     found = {
         table: scene.value(f"SELECT count(*) FROM poolkeeper.{table} WHERE queue_id = %s", queue_id)
-        for table in (*HOLD, "policy", "queue_count", "backlog", "backlog_lane", "gate")
+        for table in (*HOLD, "policy", "queue_count", "backlog", "backlog_lane", "gate", "schedule")
         if table != "checkpoint"
     }
     found["checkpoint"] = scene.value(
@@ -68,6 +69,7 @@ def one_of_each(scene: Scene, queue: str) -> tuple[Worker, dict[str, UUID]]:
     made["scheduled"] = scene.submit(queue=queue, delay=3600)
     made["ready"] = scene.submit(queue=queue, key="x")
     scene.submit(queue=queue, ordering_key="k")  # ready too, behind its key
+    put(scene, queue=queue)
     canceled = scene.submit(queue=queue)
     scene.ask("person", calls.cancel(canceled, who="ann", why="x"))
     return worker, {**made, "canceled": canceled}

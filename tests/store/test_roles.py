@@ -51,6 +51,13 @@ MAY: dict[str, set[str]] = {
     "lead": {"operator"},
     "resign": {"operator"},
     "accept_installation": {"person"},
+    "set_schedule": {"submitter", "worker", "person"},
+    "remove_schedule": {"submitter", "person"},
+    "pause_schedule": {"submitter", "person"},
+    "run_schedule": {"submitter", "person"},
+    "schedules": set(KINDS),
+    "due_schedules": {"worker", "operator"},
+    "fire_schedules": {"worker", "operator"},
 }
 
 
@@ -93,7 +100,14 @@ def every_call(session: Any) -> dict[str, Any]:
         "accept_installation": calls.accept_installation("ann", "x"),
         "lead": calls.lead("local", "nobody", lease="a/b", epoch=1, holder="a"),
         "resign": calls.resign(NOBODY),
-    }
+        "set_schedule": calls.set_schedule("q", "s", cron="* * * * *", zone="UTC", catch_up="skip", catch_up_limit=1, task={"type": "a.b"}, who="a"),
+        "remove_schedule": calls.remove_schedule("q", "nobody"),
+        "pause_schedule": calls.pause_schedule("q", "nobody", True),
+        "run_schedule": calls.run_schedule("q", "nobody"),
+        "schedules": calls.schedules(),
+        "due_schedules": calls.due_schedules(["q"]),
+        "fire_schedules": calls.fire_schedules([]),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "nobody"])

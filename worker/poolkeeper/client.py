@@ -1,11 +1,11 @@
-"""Submitting tasks, looking them up, cancelling them: on a connection of the caller's or on one of its own (Q4).
+"""Submitting tasks, looking them up, cancelling them, scheduling them: on a connection of the caller's or on one of its own (Q4).
 
 Guarantees: on the caller's connection everything is part of the caller's transaction: the task exists if and only if
 that commits. What is no JSON is refused before anything is sent (Q8). `submit` raises what the store refuses, so that
 nothing is lost by not looking; `submit_many` returns a verdict per task. Repeats nothing: submit with a `key` to be able to.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -15,7 +15,8 @@ import psycopg
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import NotFound, error
-from poolkeeper.redact import bounded, shown
+from poolkeeper.refusals import accepted
+from poolkeeper.scheduling import AsyncSchedules, Schedules
 from poolkeeper.store import Call, TaskView, Verdict, aconnect, arun, calls, connect, run
 from poolkeeper.store.rows import Changed
 from poolkeeper.wishes import Task, Wishes, numbered, sendable, text
@@ -27,7 +28,7 @@ PAGE = 10_000
 """Tasks of one call to the store."""
 
 
-class Client:
+class Client(Schedules):
     """The synchronous face. `connection`: psycopg, SQLAlchemy or Django connection of the caller's; else `dsn`, of its own."""
 
     def __init__(self, connection: Any = None, *, dsn: str | None = None) -> None:
@@ -37,7 +38,7 @@ class Client:
 
     def submit(self, queue: str, type: str, payload: Any = None, **wishes: Unpack[Wishes]) -> Verdict:  # noqa: A002
         """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
-        return _accepted(queue, {**wishes, "type": type}, self._run(_submit(queue, type, payload, wishes)))
+        return accepted(queue, {**wishes, "type": type}, self._run(_submit(queue, type, payload, wishes)))
 
     def submit_many(self, queue: str, tasks: Iterable[Task]) -> list[Verdict]:
         """Submit tasks, up to 10,000 in one round trip; returns their verdicts in order, raises for none of them.
@@ -76,7 +77,7 @@ class Client:
         return run(self._own, call)
 
 
-class AsyncClient:
+class AsyncClient(AsyncSchedules):
     """The asynchronous face. `connection`: a psycopg AsyncConnection of the caller's; else `dsn`, of its own."""
 
     def __init__(self, connection: Any = None, *, dsn: str | None = None) -> None:
@@ -86,7 +87,7 @@ class AsyncClient:
 
     async def submit(self, queue: str, type: str, payload: Any = None, **wishes: Unpack[Wishes]) -> Verdict:  # noqa: A002
         """Submit one task and return its id; raises Refused, Conflict and NotFound with the store's code."""
-        return _accepted(queue, {**wishes, "type": type}, await self._run(_submit(queue, type, payload, wishes)))
+        return accepted(queue, {**wishes, "type": type}, await self._run(_submit(queue, type, payload, wishes)))
 
     async def submit_many(self, queue: str, tasks: Iterable[Task]) -> list[Verdict]:
         """Submit tasks, up to 10,000 in one round trip; returns their verdicts in order, raises for none of them.
@@ -165,58 +166,6 @@ def _pages(queue: str, tasks: Iterable[Task]) -> Iterator[Call[list[Verdict]]]:
 
 def _cancel(found: UUID, who: str, why: str) -> Call[Changed]:
     return calls.cancel(found, who=text(who, "who"), why=text(why, "why"))
-
-
-REMEDIES = {
-    Code.UNKNOWN_QUEUE: "apply it first, as a TaskQueue, which must be Ready, or by poolkeeper queue apply; "
-    "poolkeeper queue list has those that are there",
-    Code.QUEUE_PAUSED: "resume it, or submit again later",
-    Code.QUEUE_LIMIT: "submit again later, or raise admission.maxWaiting",
-    Code.TENANT_QUEUE_LIMIT: "submit again later, or raise what the queue's policy lets the tenant have waiting",
-    Code.TENANT_SUSPENDED: "take the tenant out of the queue's suspendedTenants, or submit again later",
-    Code.PAYLOAD_TOO_LARGE: "submit a reference to data kept elsewhere, or raise admission.maxPayloadSize",
-    Code.PAYLOAD_INVALID: "nest less deeply and send large numbers as text",
-    Code.TYPE_INVALID: "a type is words of a-z, 0-9 and _ joined by dots, at most 100 characters",
-    Code.TENANT_INVALID: "a tenant is 1 to 200 printable characters",
-    Code.KEY_INVALID: "a key is 1 to 200 printable characters",
-    Code.LABELS_INVALID: "labels are texts by name, at most 4096 bytes as JSON",
-    Code.OPTION_INVALID: "max_deliveries is at least 1, run_at within 100 years, a duration a timedelta or seconds as a finite number",
-    Code.UNKNOWN_TYPE: "add the type to the queue's taskTypes",
-    Code.MAX_AGE_PASSED: "give it a longer max_age",
-    Code.KEY_CONFLICT: "another payload needs another key",
-    Code.KEY_IN_FLIGHT: "submit it again with the same key",
-    Code.ROLE_NOT_ALLOWED: "ask for the tenant in this login's row of poolkeeper.access",
-}
-"""What to do about a refused submit."""
-
-
-_NAMED = {
-    Code.TYPE_INVALID: ("type",),
-    Code.UNKNOWN_TYPE: ("type",),
-    Code.TENANT_INVALID: ("tenant",),
-    Code.ROLE_NOT_ALLOWED: ("tenant",),
-    Code.TENANT_QUEUE_LIMIT: ("tenant",),
-    Code.KEY_INVALID: ("key", "ordering_key"),
-    Code.KEY_CONFLICT: ("key",),
-    Code.KEY_IN_FLIGHT: ("key",),
-    Code.LABELS_INVALID: ("labels",),
-    Code.OPTION_INVALID: ("priority", "run_at", "delay", "max_age", "max_deliveries", "traceparent"),
-}
-"""The wishes that a refusal may be about: those of them that were given are named."""
-
-
-def _accepted(queue: str, wishes: Mapping[str, Any], verdict: Verdict) -> Verdict:
-    if verdict.code is None:
-        return verdict
-    named = [name for name in _NAMED.get(verdict.code, ()) if wishes.get(name) is not None]
-    about = ", ".join(f"{name} {shown(wishes[name])}" for name in named) or "the task"
-    bound = "" if verdict.limit is None else f", limit {verdict.limit}, present {verdict.current}"
-    remedy = f"; {REMEDIES[verdict.code]}" if verdict.code in REMEDIES else ""
-    raise error(
-        verdict.code,
-        f'queue "{bounded(queue if "/" in queue else f"default/{queue}", 200)}" refused {about}: {verdict.code}{bound}{remedy}',
-        retry_after=verdict.retry_after,
-    )
 
 
 def _found(task_id: UUID, view: TaskView | None) -> TaskView:

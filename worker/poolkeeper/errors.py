@@ -88,6 +88,7 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
             Code.LABELS_INVALID,
             Code.OPTION_INVALID,
             Code.NAME_INVALID,
+            Code.SCHEDULE_INVALID,
             Code.CHECKPOINT_TOO_LARGE,
             Code.MAX_AGE_PASSED,
             Code.UNKNOWN_TYPE,
@@ -118,7 +119,7 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
         ),
         LeaseLost,
     ),
-    **dict.fromkeys((Code.UNKNOWN_TASK, Code.UNKNOWN_QUEUE, Code.UNKNOWN_POOL), NotFound),
+    **dict.fromkeys((Code.UNKNOWN_TASK, Code.UNKNOWN_QUEUE, Code.UNKNOWN_SCHEDULE, Code.UNKNOWN_POOL), NotFound),
     Code.ROLE_NOT_ALLOWED: Forbidden,
     **dict.fromkeys(
         (

@@ -93,7 +93,8 @@ def _text(code: Code) -> Callable[[Any, str], None]:
     return check
 
 
-def _whole(value: Any, name: str) -> None:
+def whole(value: Any, name: str) -> None:
+    """Refuse what is no whole number that JSON can hold."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise error(Code.OPTION_INVALID, f"{name} is {shown(value)}, not a whole number")
     found = jsonsafe.find_fault(value)
@@ -133,11 +134,11 @@ _KINDS: dict[str, Callable[[Any, str], None]] = {
     "type": _text(Code.TYPE_INVALID),
     "tenant": _text(Code.TENANT_INVALID),
     "key": _text(Code.KEY_INVALID),
-    "priority": _whole,
+    "priority": whole,
     "run_at": _moment,
     "delay": _duration,
     "max_age": _duration,
-    "max_deliveries": _whole,
+    "max_deliveries": whole,
     "labels": _labels,
     "traceparent": _text(Code.OPTION_INVALID),
     "ordering_key": _text(Code.OPTION_INVALID),

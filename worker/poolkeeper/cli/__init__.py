@@ -28,6 +28,7 @@ OURS = {
     "task": ("poolkeeper.cli.task:task", "Look at one task, cancel or requeue it."),
     "dlq": ("poolkeeper.cli.dlq:dlq", "List dead letters, requeue or discard them."),
     "queue": ("poolkeeper.cli.queue:queue", "Apply policies, list, pause and resume queues."),
+    "schedule": ("poolkeeper.cli.schedule:schedule", "Set, list, pause and remove schedules of recurring tasks."),
     "db": ("poolkeeper.cli.db:db", "Accept a database that came back as another one."),
     "doctor": ("poolkeeper.cli.doctor:doctor", "Say what is wrong with the database, and what to do."),
     "maintain": ("poolkeeper.cli.maintain:maintain", "Remove now what is older than its retention."),

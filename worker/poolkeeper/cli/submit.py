@@ -12,7 +12,8 @@ from poolkeeper.cli.output import as_json, output
 from poolkeeper.durations import parse_duration
 
 
-def _duration(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
+def duration(_ctx: click.Context, _parameter: click.Parameter, text: str | None) -> timedelta | None:
+    """Read an option that is a duration."""
     if text is None:
         return None
     try:
@@ -40,10 +41,10 @@ def _read() -> str:
 @click.option("--key", default=None, help="Idempotency key: the same key and payload is the same task.")
 @click.option("--ordering-key", default=None, help="Tasks of one ordering key run one after the other.")
 @click.option("--priority", type=int, default=None, help="Higher goes first, within the queue's bounds.")
-@click.option("--delay", callback=_duration, default=None, help="Not before this time has passed, such as 30s.")
+@click.option("--delay", callback=duration, default=None, help="Not before this time has passed, such as 30s.")
 @click.option(
     "--max-age",
-    callback=_duration,
+    callback=duration,
     default=None,
     help="No delivery begins after that: it becomes a dead letter; such as 1h.",
 )

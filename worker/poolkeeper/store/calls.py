@@ -3,7 +3,6 @@
 Each function here makes a ``Call``; nothing is sent before ``run`` or ``arun``.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +15,15 @@ from poolkeeper.errors import error
 from poolkeeper.store.auditing import audit_counts, audit_keys, audit_tasks, only_look
 from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one, value
 from poolkeeper.store.looking import doctor
+from poolkeeper.store.recurring import (
+    due_schedules,
+    fire_schedules,
+    pause_schedule,
+    remove_schedule,
+    run_schedule,
+    schedules,
+    set_schedule,
+)
 from poolkeeper.store.rows import (
     Applied,
     Changed,
@@ -52,6 +60,7 @@ from poolkeeper.store.turns import (
     succeed,
     turn,
 )
+from poolkeeper.store.wire import wire
 
 __all__ = [
     "accept_installation",
@@ -68,8 +77,10 @@ __all__ = [
     "decisions",
     "discard",
     "doctor",
+    "due_schedules",
     "end_session",
     "extend",
+    "fire_schedules",
     "installation",
     "lead",
     "listen",
@@ -77,15 +88,20 @@ __all__ = [
     "mark_sessions",
     "only_look",
     "pause",
+    "pause_schedule",
     "purge",
     "queues",
     "record_decision",
     "register_session",
+    "remove_schedule",
     "renew",
     "report_drain",
     "requeue",
     "resign",
+    "run_schedule",
+    "schedules",
     "set_pool",
+    "set_schedule",
     "stats",
     "submit",
     "submit_many",
@@ -140,23 +156,8 @@ def submit(
 
 def submit_many(queue: str, tasks: Sequence[Mapping[str, Any]], *, notify: bool = True) -> Call[list[Verdict]]:
     """Submit many in one call, with a verdict for each, in order. Fields of a task: those of ``submit``."""
-    wire = Json(list(tasks), dumps=_wire)
-    return Call("submit_many", {"queue": queue, "tasks": wire, "notify": notify}, many(Verdict))
-
-
-def _wire(tasks: Any) -> str:
-    return json.dumps(tasks, default=_wish)
-
-
-def _wish(wish: Any) -> Any:
-    """What JSON has no word for: durations are seconds, moments say their zone."""
-    if isinstance(wish, timedelta):
-        return wish.total_seconds()
-    if isinstance(wish, datetime):
-        return wish.isoformat()
-    if isinstance(wish, Mapping):
-        return dict(wish)
-    raise TypeError(f"a {type(wish).__name__} is no wish of a task")
+    sent = Json(list(tasks), dumps=wire)
+    return Call("submit_many", {"queue": queue, "tasks": sent, "notify": notify}, many(Verdict))
 
 
 def cancel(task_id: UUID, *, who: str, why: str, seen_version: int | None = None) -> Call[Changed]:

@@ -109,6 +109,7 @@ class TurnAnswer:
     isolate: bool
     come_again: timedelta
     refused: dict[UUID, str] = field(default_factory=dict)
+    slot_in: timedelta | None = None  # until a schedule is due, where a turn that sweeps told
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class RenewAnswer:
     codes: dict[UUID, Code] = field(default_factory=dict)
     position: dict[str, Any] | None = None
     held: str | None = None
+    slot_in: timedelta | None = None  # until a schedule is due
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,7 @@ class QueueStats:
     types: list[TypeStats]  # what could run: those held back are not in it
     held_back: HeldBack = HeldBack()
     oldest_retry: timedelta | None = None  # of the ready ones that have failed or expired before
+    next_slot: timedelta | None = None  # until a schedule is to be looked at; negative: overdue (Q34)
     named: list[str] = field(default_factory=list)  # tenants that `types` tells apart
 
 

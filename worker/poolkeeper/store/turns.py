@@ -95,8 +95,9 @@ def turn(
                 note = row.extra
         verdicts = [told.get(n) or SettleVerdict(s.task_id, None, "succeeded") for n, s in enumerate(settles, 1)]
         return TurnAnswer(
-            verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"])), refused
-        )
+            verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"])), refused,
+            _seconds(note["slot_in"]),
+        )  # fmt: skip
 
     params = {
         "session": session.id,
@@ -157,6 +158,7 @@ def renew(
             {r.task_id: Code(r.code) for r in tasks if r.code != ALREADY_DONE},
             note["position"],
             note["held"],
+            _seconds(note["slot_in"]),
         )
 
     params = {

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 
 import psycopg
@@ -65,7 +66,13 @@ class Turns:
     """See the module. `draining` is SIGTERM, `marked` the operator's mark; both stop claims, only one ends the process."""
 
     def __init__(
-        self, link: Link, slots: Slots, *, certain: Callable[[], bool], side_by_side: Callable[[], int]
+        self,
+        link: Link,
+        slots: Slots,
+        *,
+        certain: Callable[[], bool],
+        side_by_side: Callable[[], int],
+        due_in: Callable[[timedelta], None],
     ) -> None:
         self.session: Session | None = None
         self.number = 0
@@ -81,6 +88,7 @@ class Turns:
         self._slots = slots
         self._certain = certain
         self._side_by_side = side_by_side  # how many suspects this process may run at once
+        self._due_in = due_in  # told when the next slot of a schedule comes
         self._event = asyncio.Event()
         self._rng = random.Random()  # noqa: S311  (jitter)
         self._outage = Outage(_log, "claim loop")
@@ -255,6 +263,8 @@ class Turns:
             self._answered_hints = max(self._answered_hints, turn.hints)
         if len(answer.claimed) < want or not want:
             self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.6, 1.0)
+        if answer.slot_in is not None:
+            self._due_in(answer.slot_in)
         self.claimed += len(answer.claimed)
         self.mark(answer.draining)
         self._apart = self._apart or any(claimed.suspect for claimed in answer.claimed)

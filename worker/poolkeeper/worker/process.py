@@ -33,6 +33,7 @@ from poolkeeper.worker.isolated import Rooms, rooms, run_in_child, run_suspect
 from poolkeeper.worker.link import Link, Outage, pause
 from poolkeeper.worker.loop import Turns
 from poolkeeper.worker.renewal import Contact, Renewal
+from poolkeeper.worker.schedules import Schedules
 from poolkeeper.worker.settings import Settings
 from poolkeeper.worker.slots import Slots
 from poolkeeper.worker.upkeep import tend
@@ -68,8 +69,13 @@ class Worker:
             changed=self._changed,
             came_back=original.end_copy,
         )
+        self._schedules = Schedules(self._link, settings.queues)
         self.turns = Turns(
-            self._link, self.slots, certain=self._contact.certain, side_by_side=self._suspects_side_by_side
+            self._link,
+            self.slots,
+            certain=self._contact.certain,
+            side_by_side=self._suspects_side_by_side,
+            due_in=self._schedules.due_in,
         )
         self._rooms = Rooms(1, None, None)
         self._session: Session | None = None
@@ -84,7 +90,7 @@ class Worker:
         self._listening: asyncio.TimerHandle | None = None
         self._told_to_stop = asyncio.Event()
         self._registering: asyncio.Task[bool] | None = None
-        self._upkeep: asyncio.Task[None] | None = None
+        self._tending: list[asyncio.Task[None]] = []
         self.renewal = Renewal(
             (settings.direct_dsn or settings.dsn).read,
             listens=settings.listens,
@@ -116,7 +122,8 @@ class Worker:
             )
             if not self._settings.pod.get("pod_name"):  # in a pod the operator does it
                 _log.info("outside of a pod: this worker does the store's upkeep too")
-                self._upkeep = self._loop.create_task(tend(self._link, self._told_to_stop))
+                self._tending.append(self._loop.create_task(tend(self._link, self._told_to_stop)))
+            self._tending.append(self._loop.create_task(self._schedules.fire(self._told_to_stop)))
             await self.turns.run(self._over)
             return await self._leave()
         finally:
@@ -157,6 +164,7 @@ class Worker:
         self.slots.return_waiting()
         self._stopping.set()
         self._told_to_stop.set()
+        self._schedules.changed()
         self.turns.give_up_at = self._drain.give_up_at
         self._watch_drain(self._drain)
         self.turns.changed()
@@ -305,6 +313,8 @@ class Worker:
             self._real_grace = answer.grace.total_seconds()
             if self._drain is not None:
                 self._drain.shorten(self._real_grace)
+        if answer.slot_in is not None:
+            self._schedules.due_in(answer.slot_in)
         self.turns.mark(answer.draining)
         stuck = self.slots.stuck(time.monotonic() - self._settings.grace)
         if stuck and self._drain is None:

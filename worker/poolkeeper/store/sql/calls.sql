@@ -70,6 +70,27 @@ SELECT * FROM poolkeeper.purge(%(cluster)s, %(namespace_uid)s, %(namespace)s, %(
 -- name: pause
 SELECT * FROM poolkeeper.pause_queue(%(queue)s, %(paused)s, %(who)s)
 
+-- name: set_schedule
+SELECT * FROM poolkeeper.set_schedule(%(queue)s, %(name)s, %(schedule)s::jsonb, %(task)s::jsonb, %(who)s)
+
+-- name: remove_schedule
+SELECT * FROM poolkeeper.remove_schedule(%(queue)s, %(tenant)s, %(name)s)
+
+-- name: pause_schedule
+SELECT * FROM poolkeeper.pause_schedule(%(queue)s, %(tenant)s, %(name)s, %(paused)s)
+
+-- name: run_schedule
+SELECT * FROM poolkeeper.run_schedule(%(queue)s, %(tenant)s, %(name)s)
+
+-- name: schedules
+SELECT * FROM poolkeeper.schedules(%(queue)s, %(limit)s)
+
+-- name: due_schedules
+SELECT * FROM poolkeeper.due_schedules(%(queues)s::text[], %(most)s)
+
+-- name: fire_schedules
+SELECT * FROM poolkeeper.fire_schedules(%(plans)s::jsonb)
+
 -- name: sweep
 SELECT poolkeeper.sweep(%(most)s, %(since)s) AS value
 

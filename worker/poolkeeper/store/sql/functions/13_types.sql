@@ -2,7 +2,8 @@
 --   settled  verdict on one settle: code (NULL: accepted), state; no row for one that succeeded as asked
 --   claimed  one delivery; state running, or leased where it was claimed ahead of a free slot; of a suspect extra = {beside}
 --   refused  a start that was refused: code, state; no row for one that started
---   note     extra = {cursor: where the walk over a queue's lanes stopped} or, in the last row, {draining, isolate, come_again (s)}
+--   note     extra = {cursor: where the walk over a queue's lanes stopped} or, in the last row, {draining, isolate, come_again (s),
+--            slot_in: of a turn that sweeps, seconds until a schedule of its queues is due (s)}
 DO $$ BEGIN
     CREATE TYPE poolkeeper.answer AS (
         kind text, code text, state text, task_id uuid, token text, delivery integer, queue text, type text, tenant text,

@@ -339,6 +339,6 @@ BEGIN
     END IF;
 
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _apart,
+        jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _apart, 'slot_in', CASE WHEN _sweep THEN poolkeeper.slot_in(_served, _now) END,
                            'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
 END $$;

@@ -131,7 +131,7 @@ BEGIN
     RETURN QUERY
         SELECT 'note', NULL::uuid, NULL::text, jsonb_build_object(
             'position', poolkeeper.position(_s.id, _s.renewals + 1), 'held', (SELECT c.held_why FROM poolkeeper.contact AS c),
-            'draining', _s.draining, 'grace', extract(epoch FROM _s.grace),
+            'draining', _s.draining, 'grace', extract(epoch FROM _s.grace), 'slot_in', poolkeeper.slot_in(_s.queue_ids, _now),
             'visibility_timeout', extract(epoch FROM (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids))));
 END $$;
 

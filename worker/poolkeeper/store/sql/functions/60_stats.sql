@@ -100,6 +100,7 @@ AS $$
         'oldest_runnable', extract(epoch FROM _now - least((SELECT min(t.since) FROM types AS t WHERE t.known), (SELECT o.since FROM overdue AS o),
                                                            (SELECT min(u.since) FROM suspects AS u WHERE u.known), (SELECT l.expired_since FROM leases AS l))),
         'next_due', extract(epoch FROM (SELECT min(d.due_at) FROM poolkeeper.later AS d WHERE d.queue_id = (_q).id AND d.due_at > _now) - _now),
+        'next_slot', poolkeeper.slot_in(ARRAY[(_q).id], _now),
         'lease_expiries', (SELECT c.lease_expiries FROM poolkeeper.queue_count AS c WHERE c.queue_id = (_q).id),
         'named', to_jsonb(coalesce(_named, '{}')),
         'types', coalesce((

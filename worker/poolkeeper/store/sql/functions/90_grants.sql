@@ -20,6 +20,12 @@ GRANT USAGE ON SCHEMA poolkeeper TO poolkeeper_submitter, poolkeeper_worker, poo
 
 GRANT EXECUTE ON FUNCTION poolkeeper.submit(text, text, jsonb, jsonb, boolean), poolkeeper.submit_many(text, jsonb, boolean)
     TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.set_schedule(text, text, jsonb, jsonb, text) TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.remove_schedule(text, text, text), poolkeeper.pause_schedule(text, text, text, boolean), poolkeeper.run_schedule(text, text, text)
+    TO poolkeeper_submitter, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.schedules(text, integer)
+    TO poolkeeper_submitter, poolkeeper_worker, poolkeeper_operator, poolkeeper_reader, poolkeeper_person;
+GRANT EXECUTE ON FUNCTION poolkeeper.due_schedules(text[], integer), poolkeeper.fire_schedules(jsonb) TO poolkeeper_worker, poolkeeper_operator;
 GRANT EXECUTE ON FUNCTION
     poolkeeper.register_session(text, text[], text[], integer, jsonb, text[], text[]),
     poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision),

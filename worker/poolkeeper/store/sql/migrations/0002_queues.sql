@@ -132,6 +132,33 @@ CREATE TABLE poolkeeper.gate_due (  -- only ever inserted, by whoever may have f
     PRIMARY KEY (queue_id, no)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
+CREATE TABLE poolkeeper.schedule (      -- recurring tasks (Q34, ADR 0026)
+    id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    queue_id       integer NOT NULL REFERENCES poolkeeper.queue,
+    tenant         text NOT NULL,
+    name           text NOT NULL CHECK (name ~ '^[A-Za-z0-9][-A-Za-z0-9._]{0,99}$'),
+    cron           text NOT NULL,
+    zone           text NOT NULL,
+    catch_up       text NOT NULL CHECK (catch_up IN ('skip', 'latest', 'all')),  -- what becomes of slots that nobody fired in time
+    catch_up_limit integer NOT NULL CHECK (catch_up_limit BETWEEN 1 AND 1000),   -- of all: at most so many, the latest
+    task           jsonb NOT NULL,         -- as submit takes it, without what the slot gives
+    paused         boolean NOT NULL DEFAULT false,
+    set_by         text NOT NULL,
+    set_at         timestamptz NOT NULL,
+    version        bigint NOT NULL DEFAULT 1,  -- rises with every change; who fires names the one that was looked at
+    counted_to     timestamptz NOT NULL,   -- slots up to here were fired or left out, those after it are open
+    due_at         timestamptz CHECK (due_at > counted_to),  -- the first open slot; NULL: not counted yet
+    look_at        timestamptz,            -- when somebody looks next; NULL: paused
+    fired_at       timestamptz,            -- the last slot that was fired
+    fired_task     uuid,
+    missed_at      timestamptz,            -- the last slot that was left out
+    refused        text,                   -- why nothing could be fired when somebody looked last
+    refusals       integer NOT NULL DEFAULT 0,
+    UNIQUE (queue_id, tenant, name),
+    CHECK ((look_at IS NULL) = paused)
+) WITH (fillfactor = 70);
+CREATE INDEX schedule_look ON poolkeeper.schedule (queue_id, look_at) WHERE look_at IS NOT NULL;
+
 CREATE TABLE poolkeeper.pool (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),  -- 'namespace/name'

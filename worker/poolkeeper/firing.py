@@ -1,0 +1,75 @@
+"""One round of firing what is due of schedules: ask, count the slots, say which to fire (Q34). Of workers and the operator.
+
+Guarantees: whoever does this, however many at once, wherever they are killed: of a slot there is one task, and none is lost. What
+cannot be counted or fired is told once, when it begins, and looked at again by the store's measure.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from poolkeeper.recurrence import ScheduleError, plan
+from poolkeeper.store import Call, calls
+from poolkeeper.store.recurring import DueSchedule, Fired
+
+T = TypeVar("T")
+
+_log = logging.getLogger("poolkeeper.schedules")
+
+PAGE = 100
+"""Schedules of one round."""
+
+AGAIN = timedelta(seconds=1)
+"""When to look again where something was due and somebody else fires it, or nobody can."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a round did: `fired` slots; where there are none, when to look again (None: no schedule is known)."""
+
+    fired: int
+    next_in: timedelta | None
+
+
+async def fire_due(
+    call: Callable[[Call[Any]], Coroutine[Any, Any, Any]], queues: Sequence[str] | None, page: int = PAGE
+) -> Round:
+    """Fire what is due in these queues (None: in all that this login may see), a page of it; raises what the store raises."""
+    due = await call(calls.due_schedules(queues, page))
+    if not due.schedules:
+        return Round(0, due.next_in)
+    plans = await asyncio.to_thread(lambda: [planned(schedule) for schedule in due.schedules])
+    fired = await call(calls.fire_schedules(plans))
+    _tell(due.schedules, plans, fired)
+    return Round(sum(one.fired for one in fired), AGAIN)
+
+
+def planned(schedule: DueSchedule) -> dict[str, Any]:
+    """Return the plan of one schedule as `fire_schedules` takes it."""
+    which: dict[str, Any] = {"id": schedule.id, "version": schedule.version}
+    try:
+        found = plan(
+            schedule.cron, schedule.zone, schedule.catch_up, schedule.catch_up_limit, schedule.counted_to, schedule.now
+        )
+    except ScheduleError as error:
+        return {**which, "problem": str(error)}
+    return {**which, "slots": list(found.slots), "upto": schedule.now, "next": found.next, "missed": found.missed}
+
+
+def _tell(due: Sequence[DueSchedule], plans: Sequence[dict[str, Any]], fired: Sequence[Fired]) -> None:
+    answers = {one.id: one for one in fired}
+    for schedule, its in zip(due, plans, strict=True):
+        answer = answers.get(schedule.id)
+        if answer is None:  # somebody else was faster
+            continue
+        name = f'schedule "{schedule.name}" of queue "{schedule.queue}" (tenant {schedule.tenant})'
+        if answer.refused is not None and answer.refused != schedule.refused:
+            _log.warning("schedule.refused: %s: %s; it is looked at again", name, answer.refused)
+        elif answer.refused is None and its["missed"] is not None:
+            _log.warning(
+                "schedule.missed: %s: slots up to %s were left out (catch-up %s)",
+                name, its["missed"].isoformat(), schedule.catch_up,
+            )  # fmt: skip
