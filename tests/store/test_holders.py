@@ -113,15 +113,16 @@ def test_nobody_else_is_ended(
     upkeep = opened(powers, lock("queue"))
     assert upkeep.execute("SELECT public.ender('0')").fetchone() == (0,)
     upkeep.rollback()
-    with scene.owner.transaction(), scene.connect("owner") as other:
-        scene.owner.execute("LOCK TABLE poolkeeper.gate IN ACCESS EXCLUSIVE MODE")
-        waits = opened(powers)
+    waits = opened(powers)
+    with scene.connect("owner", autocommit=False) as holds:
+        holds.execute("LOCK TABLE poolkeeper.gate IN ACCESS EXCLUSIVE MODE")
         with meanwhile(lambda: waits.execute(lock("gate"))):
-            await_blocked(scene)
-            assert other.execute("SELECT poolkeeper.end_holders('0')").fetchone() == (0,)
-            scene.owner.execute("SELECT 1")
-            scene.owner.execute("COMMIT")
-            scene.owner.execute("BEGIN")
+            try:
+                await_blocked(scene)
+                ended = scene.value("SELECT poolkeeper.end_holders('0')")
+            finally:
+                holds.rollback()
+    assert ended == 0
     assert alive(waits)
     scene.owner.execute("DROP FUNCTION public.ender(interval)")
 
@@ -151,25 +152,20 @@ def test_who_does_nothing_with_rows_in_hand_is_named(
     opened(powers, "SELECT 1 FROM public.other FOR KEY SHARE SKIP LOCKED")
     opened(twin.dsn, lock("queue"))
     works = opened(powers, lock("pool"))
-    with (
-        meanwhile(lambda: works.execute("SELECT pg_advisory_xact_lock(77)"))
-        if _blocked_by(scene)
-        else meanwhile(lambda: None)
-    ):
-        (told,) = doctor(scene)["idle"]
-        scene.owner.execute("SELECT pg_advisory_unlock(77)")
+    scene.owner.execute("SELECT pg_advisory_lock(77)")
+    with meanwhile(lambda: works.execute("SELECT pg_advisory_xact_lock(77)")):
+        try:
+            await_blocked(scene)
+            named = doctor(scene)["idle"]
+        finally:
+            scene.owner.execute("SELECT pg_advisory_unlock(77)")
+    (told,) = named
     assert (told["pid"], told["application"], sorted(told["tables"])) == (
         idle.info.backend_pid,
         "mine",
         ["queue", "task"],
     )
     idle.rollback()
-
-
-def _blocked_by(scene: Scene) -> bool:
-    """Whoever asks for 77 from now on waits for us."""
-    scene.owner.execute("SELECT pg_advisory_lock(77)")
-    return True
 
 
 def test_who_keeps_vacuum_from_its_work_is_named(
