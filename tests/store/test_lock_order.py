@@ -2,13 +2,16 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
 
 from poolkeeper.errors import PoolkeeperError
+from poolkeeper.firing import planned
 from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
+from store.test_slots import put
 
 
 @pytest.fixture
@@ -25,12 +28,13 @@ def impatient(scene: Scene, kind: str = "worker") -> psycopg.Connection:
 
 
 @pytest.mark.parametrize(
-    "table", ["queue", "pool", "ready", "later", "suspect", "lease", "gate", "gate_due", "ordered"]
+    "table", ["queue", "pool", "ready", "later", "suspect", "lease", "gate", "gate_due", "ordered", "schedule"]
 )
 def test_a_claim_waits_for_no_row_that_others_share(scene: Scene, held: psycopg.Connection, table: str) -> None:
     """Q10, Q51: whatever row a neighbour holds, the turn answers at once, sweep included."""
     scene.queue(concurrency_max=10)
     scene.ask("operator", calls.set_pool("local/p", max_running=10))
+    put(scene)
     dead = scene.worker()
     scene.submit_many(4)
     dead.claim(2)
@@ -51,7 +55,8 @@ def test_a_renewal_waits_for_nobody(scene: Scene, held: psycopg.Connection) -> N
     scene.submit_many(2)
     worker = scene.worker()
     tasks = [c.task_id for c in worker.claim(2)]
-    for table in ("queue", "pool", "lease", "ready"):
+    put(scene)
+    for table in ("queue", "pool", "lease", "ready", "schedule"):
         held.execute(f"SELECT 1 FROM poolkeeper.{table} FOR UPDATE".encode())
     conn = impatient(scene)
     assert run(conn, calls.renew(worker.session, worker.received, tasks)).lost == []
@@ -67,7 +72,7 @@ def test_a_submit_waits_for_nobody(scene: Scene, held: psycopg.Connection) -> No
     scene.submit_many(2)
     worker = scene.worker()
     worker.claim(1)
-    for table in ("queue", "pool", "lease", "ready", "session", "task", "gate", "gate_due", "ordered"):
+    for table in ("queue", "pool", "lease", "ready", "session", "task", "gate", "gate_due", "ordered", "schedule"):
         held.execute(f"SELECT 1 FROM poolkeeper.{table} FOR UPDATE".encode())
     assert run(impatient(scene, "submitter"), calls.submit("q", "a.b", 1, key="k", ordering_key="k")).code is None
     held.rollback()
@@ -83,6 +88,22 @@ def test_a_sweep_waits_for_no_lease(scene: Scene, held: psycopg.Connection) -> N
     assert run(impatient(scene, "operator"), calls.sweep()) == 2
     held.rollback()
     assert scene.sweep() == 1
+
+
+def fires(conn: psycopg.Connection, seed: int) -> None:
+    """Fire what is due, and change schedules meanwhile."""
+    for n in range(60):
+        due = run(conn, calls.due_schedules(None)).schedules
+        run(conn, calls.fire_schedules([planned(one) for one in due]))
+        how: dict[str, Any] = {
+            "cron": "* * * * * *",
+            "zone": "UTC",
+            "catch_up": "all",
+            "catch_up_limit": 5,
+            "who": "x",
+        }
+        task = {"type": "a.b", "payload": n, "ordering_key": "k"}
+        run(conn, calls.set_schedule("qr"[n % 2], f"s{(n + seed) % 3}", task=task, **how))
 
 
 def test_everything_at_once_without_a_deadlock(scene: Scene) -> None:
@@ -121,9 +142,10 @@ def test_everything_at_once_without_a_deadlock(scene: Scene) -> None:
             conn.execute("SELECT * FROM poolkeeper.set_pool('local/p', %s)", [10 + n % 5])
             scene.queue("r", concurrency_max=12, visibility_timeout_seconds=5, ordering=["skip", "block"][n % 2])
 
-    with ThreadPoolExecutor(7) as pool:
+    with ThreadPoolExecutor(9) as pool:
         jobs = [pool.submit(works, scene.worker(conn=scene.connect("worker"), queues=["q", "r"]), n) for n in range(4)]
         jobs += [pool.submit(tends, scene.connect("person"), n) for n in range(2)]
+        jobs += [pool.submit(fires, scene.connect("worker"), n) for n in range(2)]
         jobs.append(pool.submit(moves, scene._stack.enter_context(scene.database.connect())))
         for each in jobs:
             each.result(120)  # a deadlock, or any other error, is raised here

@@ -18,6 +18,7 @@ from poolkeeper_operator.runtime.auditor import Auditor
 from poolkeeper_operator.runtime.capability import can_run
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
+from poolkeeper_operator.runtime.schedules import Schedules
 from poolkeeper_operator.runtime.shares import Shares
 
 SWEEP_EVERY = 12  # ticks, while there is nothing to do
@@ -36,6 +37,7 @@ class Ticks:
         self._count: dict[tuple[str, str], int] = {}
         self._upkeep_at: dict[tuple[str, str], float] = {}
         self._auditor = Auditor()
+        self._schedules = Schedules()
         self._swept_at: dict[tuple[str, str], float] = {}
         self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
         self._resting: dict[str, object] = {}  # what a pool at rest looked like when it was last looked at
@@ -150,8 +152,9 @@ class Ticks:
         return False
 
     async def _housekeeping(self, link: Link) -> None:
-        """Sweep while there is work: without workers nobody else proves that the store can be reached (Q23); each minute what is old goes."""
+        """Fire slots that are due; sweep while there is work: without workers nobody else proves that the store can be reached (Q23); each minute what is old goes."""
         assert link.reading is not None  # noqa: S101 - a reading that succeeded
+        await self._schedules.fire(link)
         count = self._count[link.key] = self._count.get(link.key, -1) + 1
         stats = link.reading.stats
         work = any(q.ready or q.scheduled or q.leased or q.running or q.waiting or q.ordering for q in stats.queues)
