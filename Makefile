@@ -2,7 +2,7 @@
 # Works from a path with a space: everything is named relative to this folder.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-wide test-long mutate crash check bench images wheels clean setup
+.PHONY: help demo test test-wide test-long mutate crash check bench bench-store bench-operator images wheels clean setup
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -54,9 +54,15 @@ check: setup ## lint, format, types, import contracts, drift of what is generate
 	$(PYTEST) -q --no-header $(DRIFT) || failed=1; \
 	[ -z "$$failed" ]
 
-bench: ## the figures, beside peers and the floor: about 15 minutes; writes benchmarks/results
+bench: bench-store bench-operator ## the figures of store and operator
+
+bench-store: ## F1 to F11 beside peers and the floor: about an hour, five minutes with ARGS=--quick; then docs/comparison.md
 	@tools/bootstrap dev bench
-	@PYTHONPATH=tools:tests $(PY) -m benchmarks $(ARGS)
+	@PYTHONPATH=tools:tests $(PY) -m benchmarks store $(ARGS)
+
+bench-operator: ## F20 on a control plane: about two minutes
+	@tools/bootstrap dev bench
+	@PYTHONPATH=tools:tests $(PY) -m benchmarks operator $(ARGS)
 
 images: setup ## the container images from the Dockerfile: 2 minutes at first, seconds later
 	@$(LAB) images
