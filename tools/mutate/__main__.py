@@ -106,6 +106,7 @@ def main() -> int:
             "no:terminal",
             "-p",
             "no:cacheprovider",
+            "--assert=plain",  # red is enough; what is imported already could not be rewritten
             "-m",
             "not (wide or deep)",
             "--timeout=60",
