@@ -106,3 +106,64 @@ def test_a_submit_opens_the_lanes_of_what_is_claimable(crowd: Crowd) -> None:
     lanes = scene.rows("SELECT queue_id, lane FROM poolkeeper.opening")
     assert lanes == [(home, scene.value("SELECT poolkeeper.lane_key(%s, 'new')", home))]
     scene.sweep()
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_a_key_tells_the_end_of_its_own_task(crowd: Crowd, bulk: bool) -> None:
+    """Q6, Q52: once that has gone by its age, whatever the same key knows of other tenants and queues."""
+    scene = crowd.scene
+    submits(crowd, PLAIN, {**MINE, "tenant": "t2"}, {**MINE, "key": "other"}, bulk=True)
+    ids = [row.task_id for row in scene.rows("SELECT task_id FROM poolkeeper.task_key WHERE key IN ('ready', 'other')")]
+    for table, column in (("ready", "task_id"), ("task", "id")):
+        scene.owner.execute(f"DELETE FROM poolkeeper.{table} WHERE {column} = ANY (%s)", [ids])
+    change = "UPDATE poolkeeper.task_key SET ended_at = poolkeeper.clock(), last_state = CASE WHEN {} THEN 'succeeded' ELSE 'failed' END WHERE key IN ('ready', 'other')"
+    scene.owner.execute(change.format(f"queue_id = {crowd.queue_ids[PLAIN]} AND tenant = 't1' AND key = 'ready'"))
+    (told, other, new) = submits(crowd, PLAIN, MINE, {**MINE, "key": "other"}, {**MINE, "key": "new"}, bulk=bulk)
+    assert [(v.state, v.created) for v in (told, other, new)] == [
+        ("succeeded", False),
+        ("failed", False),
+        ("ready", True),
+    ]
+
+
+def test_an_ordering_key_is_a_name(crowd: Crowd) -> None:
+    """Contract 10: as keys are."""
+    with crowd.untouched():
+        told = submits(
+            crowd, PLAIN, *({"type": "a.b", "ordering_key": key} for key in ("", "a\nb", "x" * 201)), bulk=True
+        )
+    assert {v.code for v in told} == {Code.KEY_INVALID}
+
+
+def test_each_refusal_is_told_by_its_code(crowd: Crowd) -> None:
+    """Q7: one by one and in bulk, each for its own task, and nothing of it is written."""
+    scene = crowd.scene
+    scene.queue(PLAIN, task_types=["a.b", "p.q"], suspended_tenants=["gone"], max_payload_bytes=100)
+    scene.allow(scene.database.login("submitter"), tenants=["t1", "gone"])
+    deep: Any = 1
+    for _ in range(200):
+        deep = [deep]
+    tasks: list[tuple[dict[str, Any], Code]] = [
+        ({"type": "a.b", "tenant": "t2"}, Code.ROLE_NOT_ALLOWED),
+        ({"type": "a.b", "tenant": "gone"}, Code.TENANT_SUSPENDED),
+        ({"type": "a.c"}, Code.UNKNOWN_TYPE),
+        ({"type": "a.b", "payload": "x" * 101}, Code.PAYLOAD_TOO_LARGE),
+        ({"type": "a.b", "max_age": 60, "delay": 0, "run_at": "2000-01-01T00:00:00Z"}, Code.MAX_AGE_PASSED),
+        ({"type": "a.b", "tenant": "t2", "delay": "soon"}, Code.ROLE_NOT_ALLOWED),
+        ({"type": "a.b", "delay": "soon"}, Code.OPTION_INVALID),
+    ]
+    wishes = [{"tenant": "t1", "payload": 1, **task} for task, _ in tasks]
+    for bulk in (False, True):
+        with crowd.untouched():
+            told = submits(crowd, PLAIN, *wishes, bulk=bulk)
+        assert [v.code for v in told] == [code for _, code in tasks]
+        assert [(v.limit, v.current) for v in told if v.code == Code.PAYLOAD_TOO_LARGE] == [(100, 103)]
+    scene.queue(PLAIN)
+    with crowd.untouched():
+        assert (
+            submits(crowd, PLAIN, {"type": "a.b", "tenant": "t1", "payload": deep}, bulk=False)[0].code
+            == Code.PAYLOAD_INVALID
+        )
+    scene.queue(PLAIN, paused=True)
+    with crowd.untouched():
+        assert submits(crowd, PLAIN, MINE | {"key": None}, bulk=False)[0].code == Code.QUEUE_PAUSED

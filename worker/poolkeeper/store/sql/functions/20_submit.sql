@@ -322,7 +322,7 @@ BEGIN
         LEFT JOIN LATERAL (SELECT p.state, p.result FROM poolkeeper.present_state(r.existing) AS p WHERE r.existing IS NOT NULL) AS e ON true
         LEFT JOIN LATERAL (  -- the first task has gone by its age: the key still knows how it ended
             SELECT k.last_state FROM poolkeeper.task_key AS k
-            WHERE r.existing IS NOT NULL AND e.state IS NULL AND k.tenant = r.tenant AND k.queue_id = _q.id AND k.key = r.key AND k.task_id = r.existing
+            WHERE r.existing IS NOT NULL AND e.state IS NULL AND k.tenant = r.tenant AND k.queue_id = _q.id AND k.key = r.key
             OFFSET 0) AS g ON true
         ORDER BY r.ordinal;
 END $$;
