@@ -62,7 +62,7 @@ def installed(names: set[str] | None = None) -> list[Peer]:
 
 
 def _python(_names: set[str] | None) -> list[Peer]:
-    shares = {"pgqueuer": 1.0, "procrastinate": 0.05, "chancy": 0.2}
+    shares = {"pgqueuer": 1.0, "procrastinate": 0.05, "chancy": 0.2, "awa": 0.2}
     return [
         Peer(name, (sys.executable, "-m", "benchmarks.peers.python", name), share) for name, share in shares.items()
     ]

@@ -1,15 +1,17 @@
 """chancy: its executor for coroutines, eager polling, wide concurrency."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-import psycopg
 from chancy import Chancy, Queue, Worker, job
 
-from benchmarks.peers.python.peer import BULK, Payload, Send, Stop
+from benchmarks.peers.python.peer import BULK, Payload, Send, Stop, rows
 
 CONCURRENCY = 500
+QUIET = logging.getLogger(__name__)  # its own writes a line for each task
+QUIET.setLevel(logging.WARNING)
 _handlers: list[Callable[[Payload], None]] = []
 
 
@@ -31,7 +33,7 @@ class ChancyPeer:
     }
 
     async def install(self, dsn: str) -> None:
-        async with Chancy(dsn) as chancy:
+        async with Chancy(dsn, log=QUIET) as chancy:
             await chancy.migrate()
             await chancy.declare(
                 Queue(
@@ -44,7 +46,7 @@ class ChancyPeer:
             )
 
     async def bulk(self, dsn: str) -> Callable[[list[Payload]], Awaitable[Any]]:
-        chancy = await Chancy(dsn).__aenter__()
+        chancy = await Chancy(dsn, log=QUIET).__aenter__()
 
         async def send(payloads: list[Payload]) -> None:
             async for _ in chancy.push_many([noop.job.with_kwargs(**payload) for payload in payloads], batch_size=BULK):
@@ -53,12 +55,12 @@ class ChancyPeer:
         return send
 
     async def submit(self, dsn: str, connections: int) -> Send:
-        chancy = await Chancy(dsn, max_connection_pool_size=connections).__aenter__()
+        chancy = await Chancy(dsn, max_connection_pool_size=connections, log=QUIET).__aenter__()
         return lambda payload: chancy.push(noop.job.with_kwargs(**payload))
 
     async def work(self, dsn: str, handler: Callable[[Payload], None]) -> Stop:
         _handlers[:] = [handler]
-        chancy = await Chancy(dsn).__aenter__()
+        chancy = await Chancy(dsn, log=QUIET).__aenter__()
         worker = await Worker(chancy, register_signal_handlers=False).__aenter__()
 
         async def stop() -> None:
@@ -68,14 +70,10 @@ class ChancyPeer:
         return stop
 
     async def left(self, dsn: str) -> int:
-        async with await psycopg.AsyncConnection.connect(dsn) as conn:
-            row = await (
-                await conn.execute(
-                    "SELECT count(*) FROM (SELECT FROM chancy_jobs WHERE state NOT IN ('succeeded', 'failed') LIMIT 1) AS x"
-                )
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+        return await rows(
+            dsn,
+            "SELECT count(*) FROM (SELECT FROM chancy_jobs WHERE state NOT IN ('succeeded', 'failed') LIMIT 1) AS x",
+        )
 
 
 PEER = ChancyPeer()

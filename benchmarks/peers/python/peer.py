@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, ClassVar, Protocol
 
+import psycopg
+
 BULK = 10_000
 Payload = dict[str, int]
 Send = Callable[[Payload], Awaitable[Any]]
@@ -37,6 +39,14 @@ class Peer(Protocol):
 
     async def left(self, dsn: str) -> int:
         """More than 0 while a task has not ended in the database."""
+
+
+async def rows(dsn: str, query: str) -> int:
+    """The one number that a query answers."""
+    async with await psycopg.AsyncConnection.connect(dsn) as conn:
+        row = await (await conn.execute(query.encode())).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 async def _bulk(peer: Peer, dsn: str, count: int) -> dict[str, Any]:

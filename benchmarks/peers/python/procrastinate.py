@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from procrastinate import App, PsycopgConnector
 from procrastinate.tasks import Task
 
-from benchmarks.peers.python.peer import Payload, Send, Stop
+from benchmarks.peers.python.peer import Payload, Send, Stop, rows
 
 CONCURRENCY = 50
 POOL = 20
@@ -56,14 +56,7 @@ class Procrastinate:
         return stop
 
     async def left(self, dsn: str) -> int:
-        import psycopg
-
-        async with await psycopg.AsyncConnection.connect(dsn) as conn:
-            row = await (
-                await conn.execute("SELECT count(*) FROM (SELECT FROM procrastinate_jobs LIMIT 1) AS x")
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+        return await rows(dsn, "SELECT count(*) FROM (SELECT FROM procrastinate_jobs LIMIT 1) AS x")
 
 
 PEER = Procrastinate()
