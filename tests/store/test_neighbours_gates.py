@@ -148,3 +148,24 @@ def test_an_old_look_lets_nothing_through(walks: Walks) -> None:
     conn.rollback()
     assert conn.execute(look, [[walks.queue_ids[PLAIN]]]).fetchone() == (1, False)
     conn.rollback()
+
+
+def test_figures_count_a_key_by_its_head(walks: Walks) -> None:
+    """O12: one that could go is ready though nobody let it through yet; not where the key is taken, scheduled or of nothing."""
+    tasks = one_key(walks)
+    ask = "SELECT poolkeeper.queue_stats(q, poolkeeper.clock(), NULL, NULL, NULL, NULL) FROM poolkeeper.queue AS q WHERE q.id = %s"
+    for home, mine in tasks.items():
+        for change, free, scheduled in (
+            ("SELECT 1", 1, 0),
+            ("UPDATE poolkeeper.gate_due SET gate = 99", 0, 0),
+            (f"UPDATE poolkeeper.suspect SET gate = {KEY}", 0, 0),
+            ("UPDATE poolkeeper.ordered SET due_at = poolkeeper.clock() + interval '1 h'", 0, len(mine)),
+        ):
+            with walks.owner.transaction(force_rollback=True):
+                walks.owner.execute(change)
+                ((told,),) = walks.answers(ask, home)
+                walks.owner.execute("DELETE FROM poolkeeper.ordered; DELETE FROM poolkeeper.gate_due")
+                ((without,),) = walks.answers(ask, home)
+            assert told["ready"] - without["ready"] == free, change
+            assert told["scheduled"] - without["scheduled"] == scheduled, change
+            assert told["ordering"] == (0 if scheduled else len(mine) - free), change

@@ -174,3 +174,37 @@ def test_a_foreign_queue_is_no_queue(crowd: Crowd) -> None:
         assert foreign == absent
         assert {verdict.code for verdict in foreign} <= {Code.UNKNOWN_QUEUE}
     assert scene.verdict(queue=PLAIN).code is None
+
+
+def test_sessions_and_builds_of_a_pool_are_those_that_live(crowd: Crowd) -> None:
+    """O10: heard of within two minutes or holding something, not ended, of that pool; and what it ran last (Q11)."""
+    scene = crowd.scene
+    for build in ("quiet", "holding", "gone"):
+        worker = scene.worker(pool="local/x", queues=[PLAIN], build=build)
+        if build == "holding":
+            crowd.take(worker, PLAIN)
+    worker.end()
+    scene.advance(121)
+    scene.worker(pool="local/x", queues=[PLAIN], build="fresh")
+    scene.worker(pool="local/x", queues=[PLAIN], build="ended").end()
+    scene.worker(pool="local/y", queues=[PLAIN], build="other")
+    pools = {p.pool: p for p in scene.ask("operator", calls.stats(cluster=None)).pools}
+    assert sorted(str(session.build) for session in pools["local/x"].sessions) == ["fresh", "holding"]
+    assert {build.build for build in pools["local/x"].builds} == {"fresh", "ended"}
+    assert {build.build for build in pools["local/y"].builds} == {"other"}
+
+
+def test_letters_of_the_last_minute_are_those(crowd: Crowd) -> None:
+    """O10, O25: by when they died."""
+    scene, home = crowd.scene, crowd.queue_ids[PLAIN]
+    crowd.worker.settle(crowd.take(crowd.worker, PLAIN), "dead")
+    scene.owner.execute(
+        "UPDATE poolkeeper.dead SET died_at = died_at - interval '61 s' WHERE queue_id <> %s OR error_class IS NOT NULL",
+        [home],
+    )
+    told = {q.queue_id: (q.dead, q.dead_recent) for q in scene.ask("operator", calls.stats(cluster=None)).queues}
+    rows = Counter(row.queue_id for row in scene.rows("SELECT queue_id FROM poolkeeper.dead"))
+    recent = scene.value("SELECT count(*) FROM poolkeeper.dead WHERE queue_id = %s AND error_class IS NULL", home)
+    assert told == {
+        queue_id: (rows[queue_id], recent if queue_id == home else 0) for queue_id in crowd.queue_ids.values()
+    }
