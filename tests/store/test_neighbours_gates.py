@@ -169,3 +169,32 @@ def test_figures_count_a_key_by_its_head(walks: Walks) -> None:
             assert told["ready"] - without["ready"] == free, change
             assert told["scheduled"] - without["scheduled"] == scheduled, change
             assert told["ordering"] == (0 if scheduled else len(mine) - free), change
+
+
+def test_the_audit_looks_at_keys_and_lanes_queue_by_queue(walks: Walks) -> None:
+    """Q9, Q12, Q61: nobody's reason to look elsewhere stands for one that is missing here."""
+    tasks = one_key(walks)
+    ids = [task for (task,) in walks.answers("SELECT id FROM poolkeeper.task")]
+
+    def told(invariant: str) -> set[Any]:
+        return {
+            task
+            for name, task in walks.answers("SELECT * FROM poolkeeper.broken_invariants(%s)", ids)
+            if name.startswith(invariant)
+        }
+
+    walks.owner.execute(
+        "INSERT INTO poolkeeper.opening (queue_id, lane) SELECT DISTINCT r.queue_id, r.lane FROM poolkeeper.ready AS r"
+    )
+    looks, lanes = "where an ordering key is free", "a lane that could be served"
+    assert (told(looks), told(lanes)) == (set(), set())
+    for queue in (PLAIN, BOUNDED):
+        home = walks.queue_ids[queue]
+        ready = walks.ready(queue)
+        with walks.owner.transaction(force_rollback=True):
+            walks.owner.execute("DELETE FROM poolkeeper.gate_due WHERE queue_id = %s", [home])
+            walks.owner.execute(
+                "DELETE FROM poolkeeper.opening WHERE queue_id = %s AND lane = %s", [home, ready[0].lane]
+            )
+            assert told(looks) == {tasks[home][0].task_id}
+            assert told(lanes) == {min(row.task_id for row in ready if row.lane == ready[0].lane)}
