@@ -39,6 +39,7 @@ def test_what_a_page_does_not_run_is_run_by_the_file_that_it_names(page: Path) -
             text = "\n".join((ROOT / file.strip()).read_text() for file in block.what.split(","))
             missing = [command for command, _ in block.commands() if not mentioned(command, text)]
             assert missing == [], f"{block.what} does not run them"
+            assert block.language != "python" or block.text in text, f"{block.what} has another text"
 
 
 def mentioned(command: str, text: str) -> bool:

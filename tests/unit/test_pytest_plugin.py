@@ -7,6 +7,9 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from poolkeeper.testing.database import url
 
 ONE_TEST = """
 from poolkeeper import Poolkeeper
@@ -87,3 +90,20 @@ def test_a_postgres_that_is_missing_is_told(
     assert told in said
     assert "1 passed, 1 error" in said
     assert "test_one[postgres]" in said
+
+
+@pytest.mark.parametrize(
+    ("dsn", "wanted"),
+    [
+        ("host=h port=5433 user=u dbname=a", "postgresql://u@h:5433/b"),
+        ("postgresql://u:p%40%2F@h/a?sslmode=require", "postgresql://u:p%40%2F@h/b?sslmode=require"),
+        ("host=/run/pg user=u", "postgresql://u@/b?host=%2Frun%2Fpg"),
+        ("host=::1 options='-c a=b'", "postgresql://[::1]/b?options=-c%20a%3Db"),
+        ("host=h,k port=1,2", "postgresql:///b?host=h%2Ck&port=1%2C2"),
+    ],
+)
+def test_databases_of_tests_are_named_by_urls(dsn: str, wanted: str) -> None:
+    """Q50: as SQLAlchemy and Django's readers of URLs take them; libpq reads the same from both."""
+    made = url(dsn, dbname="b")
+    assert conninfo_to_dict(made) == {**conninfo_to_dict(dsn), "dbname": "b"}
+    assert made == wanted

@@ -1,7 +1,6 @@
 """Q4, Q6, Q8: the client on the caller's connection and on its own, both faces."""
 
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from uuid import uuid4
 
 import psycopg
@@ -62,39 +61,10 @@ def test_a_connection_whose_cursors_know_no_binary_form_will_do(stage: Stage) ->
         assert Client(conn).get(task).state == "scheduled"
 
 
-class Sqlalchemy:
-    """The part of SQLAlchemy's Connection that matters: it begins transactions by itself, and commits only those."""
-
-    def __init__(self, driver: "psycopg.Connection[object]") -> None:
-        self.connection = SimpleNamespace(driver_connection=driver)
-        self._begun = False
-
-    def in_transaction(self) -> bool:
-        return self._begun
-
-    def begin(self) -> None:
-        self._begun = True
-
-    def commit(self) -> None:
-        if self._begun:
-            self.connection.driver_connection.commit()
-        self._begun = False
-
-
-def test_a_wrapped_connection_commits_what_the_client_did_on_it(stage: Stage) -> None:
-    """Q4: a commit() that believes that nothing was begun would lose the task."""
-    with psycopg.connect(stage.dsn) as driver:
-        wrapped = Sqlalchemy(driver)
-        task = Client(wrapped).submit("q", "t.count", 1).task_id
-        assert task is not None
-        wrapped.commit()
-        assert stage.view(task).state == "ready"
-
-
 def test_what_is_no_connection_is_refused_with_what_was_expected() -> None:
     """Q4."""
     with pytest.raises(TypeError, match=r"psycopg 3.*not object"):
-        Client(object()).submit("q", "t.count")
+        Client(object()).submit("q", "t.count")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="either a connection of yours or a dsn"):
         Client()
 

@@ -1,19 +1,19 @@
 """Submitting tasks, looking them up, cancelling them, scheduling them: on a connection of the caller's or on one of its own (Q4).
 
 Guarantees: on the caller's connection everything is part of the caller's transaction: the task exists if and only if
-that commits. What is no JSON is refused before anything is sent (Q8). `submit` raises what the store refuses, so that
-nothing is lost by not looking; `submit_many` returns a verdict per task. Repeats nothing: submit with a `key` to be able to.
+that commits; on one that commits each statement it exists at once (`connections`). What is no JSON is refused before
+anything is sent (Q8). `submit` raises what the store refuses, so that nothing is lost by not looking; `submit_many`
+returns a verdict per task. Repeats nothing: submit with a `key` to be able to.
 """
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
 from uuid import UUID
 
-import psycopg
-
 from poolkeeper.codes import Code
+from poolkeeper.connections import areach, reach
 from poolkeeper.errors import NotFound, error
 from poolkeeper.refusals import accepted
 from poolkeeper.scheduling import AsyncSchedules, Schedules
@@ -22,6 +22,11 @@ from poolkeeper.store.rows import Changed
 from poolkeeper.wishes import Task, Wishes, numbered, sendable, text
 from poolkeeper.wishes import task_id as an_id
 
+if TYPE_CHECKING:
+    import psycopg
+
+    from poolkeeper.connections import AnyAsyncConnection, SyncConnection
+
 T = TypeVar("T")
 
 PAGE = 10_000
@@ -29,9 +34,9 @@ PAGE = 10_000
 
 
 class Client(Schedules):
-    """The synchronous face. `connection`: psycopg, SQLAlchemy or Django connection of the caller's; else `dsn`, of its own."""
+    """The synchronous face. `connection`: of the caller's, of psycopg, SQLAlchemy (a Session too) or Django; else `dsn`, of its own."""
 
-    def __init__(self, connection: Any = None, *, dsn: str | None = None) -> None:
+    def __init__(self, connection: "SyncConnection | None" = None, *, dsn: str | None = None) -> None:
         self._given = connection
         self._dsn = _one_of(connection, dsn)
         self._own: psycopg.Connection[Any] | None = None
@@ -71,16 +76,16 @@ class Client(Schedules):
 
     def _run(self, call: Call[T]) -> T:
         if self._dsn is None:
-            return run(driver_connection(self._given), call)
+            return run(reach(cast("SyncConnection", self._given)), call)
         if self._own is None or self._own.closed:
             self._own = connect(self._dsn, name="poolkeeper client")
         return run(self._own, call)
 
 
 class AsyncClient(AsyncSchedules):
-    """The asynchronous face. `connection`: a psycopg AsyncConnection of the caller's; else `dsn`, of its own."""
+    """The asynchronous face. `connection`: an AsyncConnection of psycopg or SQLAlchemy (an AsyncSession too) of the caller's; else `dsn`, of its own."""
 
-    def __init__(self, connection: Any = None, *, dsn: str | None = None) -> None:
+    def __init__(self, connection: "AnyAsyncConnection | None" = None, *, dsn: str | None = None) -> None:
         self._given = connection
         self._dsn = _one_of(connection, dsn)
         self._own: psycopg.AsyncConnection[Any] | None = None
@@ -120,30 +125,10 @@ class AsyncClient(AsyncSchedules):
 
     async def _run(self, call: Call[T]) -> T:
         if self._dsn is None:
-            if not isinstance(self._given, psycopg.AsyncConnection):
-                raise TypeError(f"expected an AsyncConnection of psycopg 3, not {type(self._given).__name__}")
-            return await arun(self._given, call)
+            return await arun(await areach(cast("AnyAsyncConnection", self._given)), call)
         if self._own is None or self._own.closed:
             self._own = await aconnect(self._dsn, name="poolkeeper client")
         return await arun(self._own, call)
-
-
-def driver_connection(connection: Any) -> "psycopg.Connection[Any]":
-    """Return the psycopg connection inside `connection`, with a transaction begun where its owner begins them lazily."""
-    if isinstance(connection, psycopg.Connection):
-        return connection
-    if hasattr(connection, "ensure_connection"):  # Django
-        connection.ensure_connection()
-        inner = connection.connection
-    else:  # SQLAlchemy
-        if hasattr(connection, "in_transaction") and not connection.in_transaction():
-            connection.begin()  # else its commit() would think that there is nothing to commit
-        inner = getattr(getattr(connection, "connection", None), "driver_connection", None)
-    if not isinstance(inner, psycopg.Connection):
-        raise TypeError(
-            f"expected a connection of psycopg 3 (or of SQLAlchemy or Django on top of it), not {type(connection).__name__}"
-        )
-    return inner
 
 
 def _one_of(connection: Any, dsn: str | None) -> str | None:

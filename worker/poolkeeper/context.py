@@ -193,7 +193,7 @@ class Context:
         return self._keeper.save_sync(self, value)
 
     def succeed_in(self, connection: Any, result: Any = None) -> Coroutine[Any, Any, bool]:
-        """End the task well in the transaction of `connection`, a psycopg AsyncConnection to the store's database; to be awaited.
+        """End the task well in the transaction of `connection`, to the store's database, as `AsyncClient` takes one; to be awaited.
 
         What else that transaction wrote and "succeeded" commit together, or neither does (Q18). True: the task ends when it
         commits. False: this delivery had committed its success before (the answer of that commit was lost): roll back, the
@@ -209,7 +209,7 @@ class Context:
         return await self._keeper.succeed(self, connection, result)
 
     def succeed_in_sync(self, connection: Any, result: Any = None) -> bool:
-        """End the task well from a sync handler; as `succeed_in`, in a connection of psycopg, SQLAlchemy or Django."""
+        """End the task well from a sync handler; as `succeed_in`, on a connection as `Client` takes one."""
         if _in_event_loop():
             raise RuntimeError(
                 "succeed_in_sync would block the event loop; write: await ctx.succeed_in(conn, result), with an AsyncConnection"

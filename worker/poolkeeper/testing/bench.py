@@ -55,7 +55,6 @@ class Bench:
     def __init__(self, app: Poolkeeper, place: Place) -> None:
         self.app = app
         self.place = place
-        self._types: dict[UUID, Handler] = {}
         self._held: dict[UUID, Held] = {}
 
     def handler(self, named: Named) -> Handler:
@@ -74,13 +73,12 @@ class Bench:
 
     def submit(self, named: Named, payload: Any, wishes: dict[str, Any]) -> UUID:
         """Accept a task."""
-        handler = self.handler(named)
         delay = wishes.get("delay")
         if delay is not None and not isinstance(delay, timedelta):
             wishes = {**wishes, "delay": timedelta(seconds=delay)}
-        task = self.place.submit(handler, payload, {name: one for name, one in wishes.items() if one is not None})
-        self._types[task] = handler
-        return task
+        return self.place.submit(
+            self.handler(named), payload, {name: one for name, one in wishes.items() if one is not None}
+        )
 
     def ended(self, task: UUID) -> bool:
         """Return whether nothing more is delivered of a task."""
@@ -89,7 +87,8 @@ class Bench:
     async def deliver(self, task: UUID, events: Events = Events(), *, unheard: bool = False) -> Delivery:
         """Make the next delivery of a task, whatever time has to pass before. `unheard`: its ending never arrives."""
         held = self._claim(task)
-        handler, claimed = self._types[task], held.claimed
+        claimed = held.claimed
+        handler = self.handler(claimed.type)
         desk = Desk(self.place, held, self._planned(task, events))
         ctx = Context(
             desk,

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
-import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from poolkeeper.store import connect, migrate, run
 from poolkeeper.store.call import Call, nothing
@@ -78,7 +78,7 @@ def template(dsn: str) -> Iterator[Callable[[], str]]:
                 name = f"{names[0]}_{len(names)}"
                 conn.execute(_create(name, names[0]))
                 names.append(name)
-                made = make_conninfo(dsn, dbname=name)
+                made = url(dsn, dbname=name)
                 with connect(made, name="poolkeeper kit") as inside:
                     run(inside, Call("a_clone", {}, nothing, file="testing.sql"))
                 return made
@@ -91,9 +91,24 @@ def template(dsn: str) -> Iterator[Callable[[], str]]:
 
 def drop(dsn: str) -> None:
     """Drop a database at once, whoever is connected."""
-    parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(dsn)
+    parts: dict[str, Any] = conninfo_to_dict(dsn)
     with connect(make_conninfo(dsn, dbname="postgres"), name="poolkeeper kit") as conn:
         conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(parts["dbname"])))
+
+
+def url(dsn: str, **more: str) -> str:
+    """A DSN as a URL, which SQLAlchemy and others read too: `postgresql://user:password@host:port/name?more`."""
+    parts = {name: str(part) for name, part in {**conninfo_to_dict(dsn), **more}.items() if part is not None}
+    user, password = quote(parts.pop("user", ""), safe=""), quote(parts.pop("password", ""), safe="")
+    login = f"{user}{':' if password else ''}{password}{'@' if user else ''}"
+    host, port = parts.pop("host", ""), parts.pop("port", "")
+    if host.startswith("/") or "," in host:  # a socket, or several: libpq reads them from here as well
+        parts["host"], host = host, ""
+        if port:
+            parts["port"], port = port, ""
+    at = f"{f'[{host}]' if ':' in host else host}{':' if port else ''}{port}"
+    name = quote(parts.pop("dbname", ""), safe="")
+    return f"postgresql://{login}{at}/{name}{'?' if parts else ''}{urlencode(parts, quote_via=quote)}"
 
 
 def _create(name: str, of: str) -> sql.Composed:

@@ -87,7 +87,7 @@ class Stored:
     def claim(self, task_id: UUID) -> Held | None:
         """Register a session and take a turn; what may have killed its process runs alone (Q27)."""
         self._sweep()
-        queue, type_ = self._queues[task_id]
+        queue, type_ = self._place_of(task_id)
         info = {"build": "test"}
         session = self._run(calls.register_session(POOL, [queue], [type_], concurrency=1, info=info))
         answer = self._run(calls.turn(session, 1, 0, [], 1))
@@ -99,6 +99,10 @@ class Stored:
             return None
         held = _Held(answer.claimed[0], session)
         held.turn = turn
+        if held.claimed.task_id != task_id:
+            other = held.claimed.task_id
+            self._give_back(held)
+            raise RuntimeError(f"task {task_id} is not the next one of queue {queue}; deliver {other} first")
         self._alive.add(held)
         return held
 
@@ -186,6 +190,19 @@ class Stored:
     def close(self) -> None:
         """Close the connection."""
         self._conn.close()
+
+    def _place_of(self, task_id: UUID) -> tuple[str, str]:
+        """The queue and type of a task, also of one that the application submitted by itself."""
+        if task_id not in self._queues:
+            with self._lock:
+                view = Client(self._conn).get(task_id)
+            self._queues[task_id] = (view.queue, view.type)
+        return self._queues[task_id]
+
+    def _give_back(self, held: _Held) -> None:
+        back = Settle(held.claimed.task_id, held.claimed.token, "handed_back", started=False)
+        self._run(calls.turn(held.session, held.turn + 1, held.turn, [back], 0))
+        self._run(calls.end_session(held.session))
 
     def _renew(self) -> None:
         sessions = [held.session.id for held in self._alive if isinstance(held, _Held)]

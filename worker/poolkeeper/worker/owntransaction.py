@@ -4,33 +4,31 @@ Guarantees: nothing but that transaction's commit ends the task; a connection th
 nothing would commit together. Does not commit, and keeps no connection.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psycopg
 from psycopg.pq import TransactionStatus
 
 from poolkeeper import jsonsafe
-from poolkeeper.client import driver_connection
 from poolkeeper.codes import Code
+from poolkeeper.connections import areach, in_words, reach
 from poolkeeper.context import Context
 from poolkeeper.store import arun, calls, run
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 async def succeed(ctx: Context, token: str, connection: Any, result: Any) -> bool:
     """End the delivery in the transaction of an async connection."""
-    if not isinstance(connection, psycopg.AsyncConnection):
-        raise TypeError(
-            f"expected an AsyncConnection of psycopg 3, not {type(connection).__name__}; for a blocking one write the handler "
-            "as def and call ctx.succeed_in_sync(conn, result)"
-        )
-    _demand_transaction(connection, "async with conn.transaction()")
-    return await arun(connection, calls.succeed(ctx.task_id, token, kept(result)))
+    inner = await areach(connection)
+    _demand_transaction(inner, in_words(connection))
+    return await arun(inner, calls.succeed(ctx.task_id, token, kept(result)))
 
 
 def succeed_sync(ctx: Context, token: str, connection: Any, result: Any) -> bool:
     """End the delivery in the transaction of a sync connection."""
-    inner = driver_connection(connection)
-    _demand_transaction(inner, "with conn.transaction()")
+    inner = reach(connection)
+    _demand_transaction(inner, in_words(connection))
     return run(inner, calls.succeed(ctx.task_id, token, kept(result)))
 
 
