@@ -35,7 +35,7 @@ def facts(**changed: Any) -> dict[str, Any]:
         "store": {
             "owner": "o", "sees_all": True, "functions": HERE.functions, "migrations": HERE.migrations, "nobody": 0, "clock_ahead": 0.0,
             "upkeep_ago": 5.0, "months_missing": [], "rest": {"delivery": 0, "event": 0}, "versions": {HERE.version: 2},
-            "holders": [], "idle": [], "oldest": None,
+            "holders": [], "idle": [], "oldest": None, "schedules": {"late": 0, "refused": 0, "first": None},
         },
         "installation": Installation("0192f0c4-7b1e-7c55-9a2f-5d9a3c1e7b10", HERE.supported.start),  # type: ignore[arg-type]
         "clock": Clock(0.1, 0.01),
@@ -102,6 +102,8 @@ def test_all_is_well() -> None:
         ("dead rows", {"tables": [{"name": "lease", "live": 10, "dead": 5, "bytes": 2**30, "vacuumed_ago": 60.0, "off": False}]}, Verdict.WARNING, "1024 MiB"),
         ("rights", {"rights": {"groups_missing": ["poolkeeper_worker"]}}, Verdict.FAULT, "poolkeeper_worker"),
         ("schema", {"installation": Installation(None, None)}, Verdict.FAULT, "none"),  # type: ignore[arg-type]
+        ("schedules", {"store": {"schedules": {"late": 2, "refused": 1, "first": "default/q tick"}}}, Verdict.FAULT, "default/q tick"),
+        ("schedules", {"store": {"schedules": {"late": 0, "refused": 1, "first": "default/q tick"}}}, Verdict.WARNING, "1 could not be fired"),
         ("worker versions", {"store": {"versions": {"unknown": 1}}}, Verdict.WARNING, "1 of unknown"),
         ("months", {"store": Unseen("not for this login", "ask another")}, Verdict.UNSEEN, "not for this login"),
     ],

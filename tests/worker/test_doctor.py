@@ -16,7 +16,17 @@ from poolkeeper.cli import run as command
 from poolkeeper.doctor import CHECKS, Finding, Verdict, examine, sessions
 from poolkeeper.store import calls, connect, migrate, run
 
-UNSEEN = {"functions", "access", "store clock", "vacuum", "idle in transaction", "months", "upkeep", "worker versions"}
+UNSEEN = {
+    "functions",
+    "access",
+    "store clock",
+    "vacuum",
+    "idle in transaction",
+    "months",
+    "upkeep",
+    "schedules",
+    "worker versions",
+}
 """What a login of workers or submitters may not look at."""
 
 
@@ -107,6 +117,10 @@ def test_an_owner_who_sees_no_other_session_is_told_so(empty_database: Database)
 
 QUICK = {"a right that is gone", "slow statements", "a month that is missing", "a clock of tests"}
 FUTURE = "ffffffff-ffff-7000-8000-000000000000"
+SCHEDULE = """
+    SELECT FROM poolkeeper.apply_policy('local', 'default', 'default', 'q', '{{}}', 'test');
+    INSERT INTO poolkeeper.schedule (queue_id, tenant, name, cron, zone, catch_up, catch_up_limit, task, set_by, set_at, counted_to, look_at, refused)
+    SELECT q.id, 'default', 'tick', '* * * * *', 'UTC', 'all', 1, '{{}}', 'test', now(), now(), """
 BREAKS: dict[str, tuple[str, str, Verdict, str]] = {
     "functions of another release": ("UPDATE poolkeeper.functions SET checksum = 'x'", "functions", Verdict.WARNING, "another release"),
     "another text": ("UPDATE poolkeeper.migration SET checksum = 'x' WHERE version = 1", "functions", Verdict.FAULT, "migration 1"),
@@ -129,6 +143,8 @@ BREAKS: dict[str, tuple[str, str, Verdict, str]] = {
     "no upkeep": ("DELETE FROM poolkeeper.retention_walk", "upkeep", Verdict.FAULT, "never"),
     "old upkeep": ("UPDATE poolkeeper.retention_walk SET began_at = now() - interval '1 hour'", "upkeep", Verdict.WARNING, "60 min"),
     "no upkeep for days": ("UPDATE poolkeeper.retention_walk SET began_at = now() - interval '3 days'", "upkeep", Verdict.FAULT, "72 h"),
+    "a slot that nobody fires": (f"{SCHEDULE} now() - interval '3 minutes', NULL FROM poolkeeper.queue AS q", "schedules", Verdict.FAULT, "default/q tick"),
+    "a slot that is refused": (f"{SCHEDULE} now() + interval '1 minute', 'queue_limit' FROM poolkeeper.queue AS q", "schedules", Verdict.WARNING, "1 could not"),
     "a clock of tests": ("CREATE OR REPLACE FUNCTION poolkeeper.clock() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp() + interval ''1 hour'''", "store clock", Verdict.FAULT, "3600 s"),
     "a full login": ("ALTER ROLE {reader} CONNECTION LIMIT 1", "connections", Verdict.FAULT, "1 of 1"),
     "a nearly full database": ("ALTER DATABASE {db} CONNECTION LIMIT 2", "connections", Verdict.FAULT, "2 of 2"),

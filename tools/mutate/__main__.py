@@ -112,6 +112,8 @@ def main() -> int:
             "--timeout=60",
             "-o",
             "addopts=",
+            "-W",
+            "ignore::pytest.PytestAssertRewriteWarning",  # of the kit's plugin: poolkeeper is imported here already
         ]
         options_ += ["-k", asked.tests] if asked.tests else []
         code = pytest.main([*options_, str(ROOT / "tests" / "store")], plugins=[loop])

@@ -35,6 +35,7 @@ CHECKS: tuple[tuple[str, tuple[str, ...], Callable[[Mapping[str, Any]], Finding]
     ("indexes", ("rights",), installation.indexes),
     ("months", ("store",), installation.months),
     ("upkeep", ("store",), installation.upkeep),
+    ("schedules", ("store",), installation.schedules),
     ("worker versions", ("store",), installation.versions),
 )
 """Name, the facts without which nothing can be said, and the judgement."""

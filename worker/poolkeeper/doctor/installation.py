@@ -174,6 +174,25 @@ def upkeep(facts: Mapping[str, Any]) -> Finding:
     return ok("upkeep", f"it ran {ago:.0f} s ago")
 
 
+def schedules(facts: Mapping[str, Any]) -> Finding:
+    """Whether somebody fires the slots of schedules, and all can be fired (Q34)."""
+    found = facts["store"]["schedules"]
+    told = f"the first by name is {found['first']}"
+    if found["late"]:
+        return fault(
+            "schedules",
+            f"of {found['late']} nobody has fired what is due for 2 minutes; {told}",
+            "let the operator run, or a worker of the queue and tenant; paused queues are not among them",
+        )
+    if found["refused"]:
+        return warning(
+            "schedules",
+            f"{found['refused']} could not be fired when somebody tried last; {told}",
+            "poolkeeper schedule list says why, as REFUSED; each is tried again at least every 5 minutes",
+        )
+    return ok("schedules", "what is due is fired")
+
+
 def versions(facts: Mapping[str, Any]) -> Finding:
     """Workers of other releases than this program's: release N's store serves those of N and N-1."""
     found, here = facts["store"]["versions"], facts["program"].version

@@ -20,6 +20,11 @@ BEGIN
                            FROM unnest(ARRAY['delivery', 'event']) AS t (name) CROSS JOIN LATERAL poolkeeper.months(t.name, poolkeeper.clock()) AS m WHERE m.wanted),
         'rest', jsonb_build_object('delivery', (SELECT count(*) FROM (SELECT FROM poolkeeper.delivery_standard_rest AS d LIMIT 1000) AS x),
                                    'event', (SELECT count(*) FROM (SELECT FROM poolkeeper.event_standard_rest AS e LIMIT 1000) AS x)),
+        'schedules', (SELECT jsonb_build_object('late', count(*) FILTER (WHERE x.late), 'refused', count(*) FILTER (WHERE x.refused), 'first', min(x.name))
+                      FROM (SELECT q.namespace || '/' || q.name || ' ' || s.name AS name, s.refused IS NOT NULL AS refused,
+                                   s.look_at < poolkeeper.clock() - interval '2 minutes' AS late
+                            FROM poolkeeper.schedule AS s JOIN poolkeeper.queue AS q ON q.id = s.queue_id WHERE NOT s.paused AND NOT q.paused) AS x
+                      WHERE x.refused OR x.late),
         'versions', (SELECT coalesce(jsonb_object_agg(v.version, v.n), '{}') FROM (
                         SELECT coalesce(s.info ->> 'version', 'unknown') AS version, count(*) AS n FROM poolkeeper.session AS s
                         WHERE s.ended_at IS NULL GROUP BY 1) AS v),
