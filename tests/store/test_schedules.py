@@ -8,6 +8,7 @@ import pytest
 from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
+from poolkeeper.firing import planned
 from poolkeeper.store import calls, run
 from store.scene import Scene
 from store.test_slots import at, fire, put, told
@@ -183,3 +184,10 @@ def test_a_plan_that_makes_no_sense_is_misuse(scene: Scene, this_month_again: No
         scene.actor("worker").execute("SELECT * FROM poolkeeper.fire_schedules(%s::jsonb)", [Json([plan])])
     assert (refused.value.sqlstate, bool(refused.value.diag.message_hint)) == ("PK400", True)
     assert scene.rows("SELECT * FROM poolkeeper.schedule") == before
+
+
+def test_two_plans_of_one_schedule_are_misuse(scene: Scene) -> None:
+    put(scene)
+    plans = [planned(one) for one in scene.ask("worker", calls.due_schedules(None)).schedules] * 2
+    with pytest.raises(psycopg.Error, match="two plans of one schedule"):
+        scene.ask("worker", calls.fire_schedules(plans))

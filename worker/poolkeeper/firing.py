@@ -6,7 +6,7 @@ cannot be counted or fired is told once, when it begins, and looked at again by 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -21,6 +21,9 @@ _log = logging.getLogger("poolkeeper.schedules")
 
 PAGE = 100
 """Schedules of one round."""
+
+SLOTS = 1000
+"""Slots of one transaction."""
 
 AGAIN = timedelta(seconds=1)
 """When to look again where something was due and somebody else fires it, or nobody can."""
@@ -42,7 +45,9 @@ async def fire_due(
     if not due.schedules:
         return Round(0, due.next_in)
     plans = await asyncio.to_thread(lambda: [planned(schedule) for schedule in due.schedules])
-    fired = await call(calls.fire_schedules(plans))
+    fired: list[Fired] = []
+    for some in _in_parts(plans):
+        fired += await call(calls.fire_schedules(some))
     _tell(due.schedules, plans, fired)
     return Round(sum(one.fired for one in fired), AGAIN)
 
@@ -57,6 +62,20 @@ def planned(schedule: DueSchedule) -> dict[str, Any]:
     except ScheduleError as error:
         return {**which, "problem": str(error)}
     return {**which, "slots": list(found.slots), "upto": schedule.now, "next": found.next, "missed": found.missed}
+
+
+def _in_parts(plans: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield plans together as far as they have no more than SLOTS slots, and each at least alone."""
+    part: list[dict[str, Any]] = []
+    count = 0
+    for one in plans:
+        its = len(one.get("slots", ()))
+        if part and count + its > SLOTS:
+            yield part
+            part, count = [], 0
+        part.append(one)
+        count += its
+    yield part
 
 
 def _tell(due: Sequence[DueSchedule], plans: Sequence[dict[str, Any]], fired: Sequence[Fired]) -> None:

@@ -93,9 +93,15 @@ def check(cron: str, zone: str, now: datetime) -> datetime:
 
 def plan(cron: str, zone: str, catch_up: str, limit: int, after: datetime, now: datetime) -> Plan:
     """What to fire of the slots after `after` up to `now`."""
+    open_ones = slots(cron, zone, after)
+    first = next(open_ones)
+    if first > now:
+        return Plan((), None, first)
+    coming = next(open_ones)
+    if coming > now:  # as ever: one is due
+        late = catch_up == "skip" and now - first > IN_TIME
+        return Plan((), first, coming) if late else Plan((first,), None, coming)
     coming = check(cron, zone, now)
-    if next(slots(cron, zone, after)) > now:
-        return Plan((), None, coming)
     wanted = limit if catch_up == "all" else 1
     due = _latest(cron, zone, after, now, wanted)
     fired = due[-wanted:]

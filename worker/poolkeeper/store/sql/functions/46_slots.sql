@@ -72,11 +72,79 @@ CREATE OR REPLACE FUNCTION poolkeeper.look_again(_refusals integer) RETURNS inte
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT interval '5 seconds' * least(60, 2 ^ least(_refusals, 10)) $$;
 
+DO $$ BEGIN
+    -- what who fires has counted of a schedule (fire_schedules)
+    CREATE TYPE poolkeeper.slot_plan AS (
+        id bigint, version bigint, slots timestamptz[], upto timestamptz, next timestamptz, missed timestamptz, problem text);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- The plans as rows; raises PK400 where one cannot be, or cannot be read.
+CREATE OR REPLACE FUNCTION poolkeeper.slot_plans(_plans jsonb, _now timestamptz) RETURNS poolkeeper.slot_plan[]
+LANGUAGE plpgsql STABLE
+AS $$
+DECLARE
+    _all poolkeeper.slot_plan[];
+    _bad bigint;
+BEGIN
+    BEGIN
+        _all := ARRAY(
+            SELECT ROW((p ->> 'id')::bigint, (p ->> 'version')::bigint,
+                       ARRAY(SELECT poolkeeper.moment(e.slot) FROM jsonb_array_elements_text(coalesce(nullif(p -> 'slots', 'null'), '[]')) WITH ORDINALITY AS e (slot, n) ORDER BY e.n),
+                       poolkeeper.moment(p ->> 'upto'), poolkeeper.moment(p ->> 'next'), poolkeeper.moment(p ->> 'missed'), p ->> 'problem')::poolkeeper.slot_plan
+            FROM jsonb_array_elements(coalesce(nullif(_plans, 'null'), '[]')) AS p);
+    EXCEPTION WHEN data_exception THEN
+        RAISE EXCEPTION 'a plan cannot be read: %', left(SQLERRM, 200) USING ERRCODE = 'PK400',
+            HINT = 'a plan is an object: id and version whole numbers, slots a list of moments, upto, next and missed moments, each ISO 8601 with its zone';
+    END;
+    SELECT coalesce(p.id, 0) INTO _bad FROM unnest(_all) AS p
+    WHERE p.problem IS NULL AND (
+        (p.upto <= _now AND p.next > p.upto AND p.next < _now + interval '100 years' AND cardinality(p.slots) <= 1000) IS NOT TRUE
+        OR EXISTS (
+            SELECT FROM (SELECT u.slot, lag(u.slot) OVER (ORDER BY u.n) AS before FROM unnest(p.slots) WITH ORDINALITY AS u (slot, n)) AS x
+            WHERE (x.slot <= p.upto AND x.slot = date_trunc('second', x.slot) AND (x.before IS NULL OR x.before < x.slot)) IS NOT TRUE))
+    LIMIT 1;
+    PERFORM poolkeeper.demand(_bad IS NULL, format('the plan of schedule %s cannot be', _bad),
+        'slots rise and are whole seconds, at most 1000; none is after upto, which is the now that due_schedules told; next is after it');
+    PERFORM poolkeeper.demand((SELECT count(p.id) = count(DISTINCT p.id) FROM unnest(_all) AS p), 'two plans of one schedule', 'give one for each');
+    RETURN _all;
+END $$;
+
+-- Submits the tasks of these slots, all in one call. Answers for each schedule how many are there now, the last of them and its
+-- task, the last slot that is too old; and where one was refused (due), why, and to which slot all is well (NULL: to none).
+CREATE OR REPLACE FUNCTION poolkeeper.submit_slots(_path text, _plans poolkeeper.slot_plan[])
+RETURNS TABLE (id bigint, fired integer, last timestamptz, task uuid, aged timestamptz, done_to timestamptz, due timestamptz, refused text)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH slot AS MATERIALIZED (
+        SELECT p.id, u.slot, u.n, row_number() OVER (ORDER BY p.id, u.n)::integer AS ordinal
+        FROM unnest(_plans) AS p CROSS JOIN LATERAL unnest(p.slots) WITH ORDINALITY AS u (slot, n)
+    ), verdict AS MATERIALIZED (
+        SELECT v.ordinal, v.task_id, v.code, v."limit" FROM poolkeeper.submit_many(_path, (
+            SELECT coalesce(jsonb_agg(poolkeeper.slot_task(s.name, s.task, x.slot) ORDER BY x.ordinal), '[]')
+            FROM slot AS x JOIN poolkeeper.schedule AS s ON s.id = x.id)) AS v
+    ), told AS (  -- a key that has another task: the slot has its own, of before the schedule was changed
+        SELECT x.id, x.n, x.slot, v.task_id, v.code, v."limit",
+               min(x.n) FILTER (WHERE v.code NOT IN ('max_age_passed', 'key_conflict')) OVER (PARTITION BY x.id) AS stop
+        FROM slot AS x JOIN verdict AS v ON v.ordinal = x.ordinal
+    )
+    SELECT t.id, (count(*) FILTER (WHERE t.code IS NULL AND t.n < coalesce(t.stop, 1001)))::integer,
+           max(t.slot) FILTER (WHERE t.code IS NULL AND t.n < coalesce(t.stop, 1001)),
+           (array_agg(t.task_id ORDER BY t.n DESC) FILTER (WHERE t.code IS NULL AND t.n < coalesce(t.stop, 1001)))[1],
+           max(t.slot) FILTER (WHERE t.code = 'max_age_passed' AND t.n < coalesce(t.stop, 1001)),
+           max(t.slot) FILTER (WHERE t.n < t.stop), min(t.slot) FILTER (WHERE t.n = t.stop),
+           min(t.code || coalesce(format(' (%s)', t."limit"), '')) FILTER (WHERE t.n = t.stop)
+    FROM told AS t GROUP BY t.id;
+END $$;
+
 -- Fires slots: [{id, version, slots, upto, next, missed, problem}] as counted from what due_schedules told. slots: those to fire, in
 -- order, after counted_to; upto: the moment to which was counted; next: the first slot after it; missed: the last slot that was
 -- left out, if any; problem: why slots cannot be counted, then nothing else is looked at. Answers a row for each schedule that was
--- as it was looked at; of the others somebody else has fired. A task that is refused for good is one that its max_age forbids:
--- that slot is left out. For whatever else it is refused: the slots before it are done, and the rest is looked at again later.
+-- as it was looked at; of the others somebody else has fired. A slot whose task its max_age forbids is left out. For whatever else
+-- one is refused: the slots before it are done, and the rest is looked at again later.
 CREATE OR REPLACE FUNCTION poolkeeper.fire_schedules(_plans jsonb) RETURNS TABLE (id bigint, fired integer, refused text)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -88,95 +156,43 @@ DECLARE
     _caller poolkeeper.access := poolkeeper.caller();
     _queues integer[] := poolkeeper.firing_queues(_caller, NULL);
     _now    timestamptz := poolkeeper.clock();
-    _plan   record;
-    _s      poolkeeper.schedule;
-    _path   text;
-    _done   record;
+    _all    poolkeeper.slot_plan[];
+    _mine   bigint[];
+    _queue  record;
 BEGIN
     PERFORM poolkeeper.demand(poolkeeper.entries(_plans, 'plans') <= 1000, 'these are too many plans', 'give at most 1000');
     PERFORM poolkeeper.demand_durable();
     IF current_setting('idle_in_transaction_session_timeout') = '0' THEN
         PERFORM set_config('idle_in_transaction_session_timeout', '60s', true);  -- nobody keeps a schedule from others by doing nothing (Q51)
     END IF;
-    FOR _plan IN SELECT * FROM poolkeeper.slot_plans(_plans) AS p ORDER BY p.id LOOP
-        PERFORM poolkeeper.demand(_plan.problem IS NOT NULL OR (
-                _plan.upto <= _now AND _plan.next > _plan.upto AND _plan.next < _now + interval '100 years' AND isfinite(_plan.upto)
-                AND cardinality(_plan.slots) <= 1000 AND NOT EXISTS (
-                    SELECT FROM (SELECT u.slot, lag(u.slot) OVER (ORDER BY u.n) AS before FROM unnest(_plan.slots) WITH ORDINALITY AS u (slot, n)) AS x
-                    WHERE (x.slot <= _plan.upto AND x.slot = date_trunc('second', x.slot) AND (x.before IS NULL OR x.before < x.slot)) IS NOT TRUE)),
-            format('the plan of schedule %s cannot be', _plan.id),
-            'slots rise and are whole seconds, at most 1000; none is after upto, which is the now that due_schedules told; next is after it');
-        SELECT s.* INTO _s FROM poolkeeper.schedule AS s
-        WHERE s.id = _plan.id AND s.version = _plan.version AND s.look_at <= _now AND s.queue_id = ANY (_queues)
-          AND (_plan.problem IS NOT NULL OR (s.counted_to <= _plan.upto AND (s.counted_to < _plan.slots[1]) IS NOT FALSE))
-        FOR NO KEY UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        SELECT q.namespace || '/' || q.name INTO _path FROM poolkeeper.queue AS q WHERE q.id = _s.queue_id;
-        CONTINUE WHEN NOT poolkeeper.may_see(_caller, _path, _s.tenant);
-        SELECT 0 AS fired, NULL::timestamptz AS last, NULL::uuid AS task, NULL::timestamptz AS aged, NULL::timestamptz AS upto,
-               NULL::timestamptz AS due, left(_plan.problem, 500) AS refused INTO _done;
-        IF _plan.problem IS NULL AND cardinality(_plan.slots) > 0 THEN
-            SELECT * INTO _done FROM poolkeeper.submit_slots(_path, _s, _plan.slots);
-        END IF;
-        UPDATE poolkeeper.schedule AS s
-        SET version = s.version + 1, refused = _done.refused, refusals = CASE WHEN _done.refused IS NULL THEN 0 ELSE s.refusals + 1 END,
-            counted_to = CASE WHEN _done.refused IS NULL THEN _plan.upto ELSE coalesce(_done.upto, s.counted_to) END,
-            due_at = CASE WHEN _done.refused IS NULL THEN _plan.next ELSE coalesce(_done.due, s.due_at) END,
-            look_at = CASE WHEN _done.refused IS NULL THEN _plan.next ELSE _now + poolkeeper.look_again(s.refusals) END,
-            fired_at = coalesce(_done.last, s.fired_at), fired_task = coalesce(_done.task, s.fired_task),
-            missed_at = greatest(s.missed_at, _done.aged, CASE WHEN _done.refused IS NULL THEN _plan.missed END)
-        WHERE s.id = _s.id;
-        RETURN QUERY SELECT _s.id, _done.fired, _done.refused;
-    END LOOP;
-END $$;
-
--- The plans as rows; raises PK400 where one cannot be read.
-CREATE OR REPLACE FUNCTION poolkeeper.slot_plans(_plans jsonb)
-RETURNS TABLE (id bigint, version bigint, slots timestamptz[], upto timestamptz, next timestamptz, missed timestamptz, problem text)
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN QUERY
-        SELECT (p ->> 'id')::bigint, (p ->> 'version')::bigint,
-               ARRAY(SELECT poolkeeper.moment(e.slot) FROM jsonb_array_elements_text(coalesce(nullif(p -> 'slots', 'null'), '[]')) WITH ORDINALITY AS e (slot, n) ORDER BY e.n),
-               poolkeeper.moment(p ->> 'upto'), poolkeeper.moment(p ->> 'next'), poolkeeper.moment(p ->> 'missed'), p ->> 'problem'
-        FROM jsonb_array_elements(coalesce(nullif(_plans, 'null'), '[]')) AS p;
-EXCEPTION WHEN data_exception THEN
-    RAISE EXCEPTION 'a plan cannot be read: %', left(SQLERRM, 200) USING ERRCODE = 'PK400',
-        HINT = 'a plan is an object: id and version whole numbers, slots a list of moments, upto, next and missed moments, each ISO 8601 with its zone';
-END $$;
-
--- Submits the tasks of these slots. Answers how many are there now, the last of them and its task, the last slot that is too old,
--- and where one was refused (due), why, and to which slot all is well (NULL: to none).
-CREATE OR REPLACE FUNCTION poolkeeper.submit_slots(
-    _path text, _s poolkeeper.schedule, _slots timestamptz[],
-    OUT fired integer, OUT last timestamptz, OUT task uuid, OUT aged timestamptz, OUT upto timestamptz, OUT due timestamptz,
-    OUT refused text
-)
-LANGUAGE plpgsql
-AS $$
-DECLARE
-    _one record;
-BEGIN
-    fired := 0;
-    FOR _one IN
-        SELECT v.ordinal, v.task_id, v.code, v."limit" FROM poolkeeper.submit_many(_path, (
-            SELECT jsonb_agg(poolkeeper.slot_task(_s.name, _s.task, u.slot) ORDER BY u.n) FROM unnest(_slots) WITH ORDINALITY AS u (slot, n))) AS v
-        ORDER BY v.ordinal
+    _all := poolkeeper.slot_plans(_plans, _now);
+    _mine := ARRAY(
+        SELECT s.id FROM unnest(_all) AS p JOIN poolkeeper.schedule AS s ON s.id = p.id JOIN poolkeeper.queue AS q ON q.id = s.queue_id
+        WHERE s.version = p.version AND s.look_at <= _now AND s.queue_id = ANY (_queues)
+          AND poolkeeper.may_see(_caller, q.namespace || '/' || q.name, s.tenant)
+          AND (p.problem IS NOT NULL OR (s.counted_to <= p.upto AND (s.counted_to < p.slots[1]) IS NOT FALSE))
+        ORDER BY s.id FOR NO KEY UPDATE OF s SKIP LOCKED);
+    FOR _queue IN
+        SELECT q.id, q.namespace || '/' || q.name AS path, array_agg(s.id) AS ids
+        FROM poolkeeper.schedule AS s JOIN poolkeeper.queue AS q ON q.id = s.queue_id WHERE s.id = ANY (_mine) GROUP BY q.id ORDER BY q.id
     LOOP
-        CASE
-            WHEN _one.code IS NULL THEN
-                fired := fired + 1;
-                last := _slots[_one.ordinal];
-                task := _one.task_id;
-            WHEN _one.code = 'max_age_passed' THEN
-                aged := _slots[_one.ordinal];
-            WHEN _one.code = 'key_conflict' THEN NULL;  -- the slot has its task, of before the schedule was changed
-            ELSE
-                due := _slots[_one.ordinal];
-                refused := _one.code || coalesce(format(' (%s)', _one."limit"), '');
-                RETURN;
-        END CASE;
-        upto := _slots[_one.ordinal];
+        RETURN QUERY
+        WITH plan AS MATERIALIZED (
+            SELECT p.* FROM unnest(_all) AS p WHERE p.id = ANY (_queue.ids)
+        ), done AS MATERIALIZED (
+            SELECT * FROM poolkeeper.submit_slots(_queue.path, ARRAY(SELECT p::poolkeeper.slot_plan FROM plan AS p WHERE p.problem IS NULL))
+        ), judged AS MATERIALIZED (
+            SELECT p.*, coalesce(d.fired, 0) AS fired, d.last, d.task, d.aged, d.done_to, d.due, coalesce(left(p.problem, 500), d.refused) AS refused
+            FROM plan AS p LEFT JOIN done AS d ON d.id = p.id
+        )
+        UPDATE poolkeeper.schedule AS s
+        SET version = s.version + 1, refused = j.refused, refusals = CASE WHEN j.refused IS NULL THEN 0 ELSE s.refusals + 1 END,
+            counted_to = CASE WHEN j.refused IS NULL THEN j.upto ELSE coalesce(j.done_to, s.counted_to) END,
+            due_at = CASE WHEN j.refused IS NULL THEN j.next ELSE coalesce(j.due, s.due_at) END,
+            look_at = CASE WHEN j.refused IS NULL THEN j.next ELSE _now + poolkeeper.look_again(s.refusals) END,
+            fired_at = coalesce(j.last, s.fired_at), fired_task = coalesce(j.task, s.fired_task),
+            missed_at = greatest(s.missed_at, j.aged, CASE WHEN j.refused IS NULL THEN j.missed END)
+        FROM judged AS j WHERE s.id = j.id
+        RETURNING s.id, j.fired, j.refused;
     END LOOP;
 END $$;
