@@ -15,6 +15,8 @@ RULES = (
 )
 """Of each queue and tenant something else; the last tenant has no rule."""
 
+MANY = ("a.b", "a.c", "f.g")
+
 
 def ruled(walks: Walks) -> dict[tuple[int, int], int]:
     """(queue, lane) -> how many more may run, counted by hand."""
@@ -95,8 +97,14 @@ def test_a_queue_keeps_its_list_if_a_tenant_of_its_is_bounded(walks: Walks) -> N
 def test_what_begins_to_be_counted_is_of_one_queue(walks: Walks) -> None:
     """Q12: its leases are marked, its lanes with work opened; another one's are not."""
     home = walks.queue_ids[PLAIN]
-    walks.owner.execute("UPDATE poolkeeper.lease SET counted = false; DELETE FROM poolkeeper.opening")
+    walks.owner.execute(
+        "UPDATE poolkeeper.lease SET counted = started_at IS NULL AND queue_id % 2 = 1; DELETE FROM poolkeeper.opening"
+    )
+    walks.owner.execute("UPDATE poolkeeper.lease SET counted = false WHERE queue_id <> %s", [home])
+    marked = set(walks.answers("SELECT ctid, task_id FROM poolkeeper.lease WHERE counted"))
+    assert marked
     walks.answers("SELECT poolkeeper.count_running(%s)", home)
+    assert marked < set(walks.answers("SELECT ctid, task_id FROM poolkeeper.lease WHERE counted"))
     assert walks.answers("SELECT DISTINCT queue_id FROM poolkeeper.lease WHERE counted") == [(home,)]
     assert walks.answers("SELECT 1 FROM poolkeeper.lease WHERE queue_id = %s AND NOT counted", home) == []
     walks.answers("SELECT poolkeeper.open_all_lanes(%s)", home)
@@ -169,7 +177,6 @@ def test_open_lanes_are_offered_with_their_room(walks: Walks) -> None:
     """Q12: what is open, takes its turn and has work of the session's types; of both kinds or one; in two parts round the lanes."""
     room = ruled(walks)
     walks.owner.execute("UPDATE poolkeeper.ready SET spent = 0, failures = 0 WHERE lane = %s", [walks.lanes()[0]])
-    keys = walks.types("a.b", "a.c", "f.g")
     ask = (
         "SELECT s._shares IS NULL, ARRAY(SELECT (u.lane, u.type_key, u.priority, u.again, u.n)::text FROM unnest(s._shares) AS u), s._more, s._after, s._busy, s._alone"
         " FROM poolkeeper.queue AS q CROSS JOIN LATERAL poolkeeper.open_shares(q, %s, %s, %s, %s, %s, %s) AS s WHERE q.id = %s"
@@ -181,13 +188,20 @@ def test_open_lanes_are_offered_with_their_room(walks: Walks) -> None:
             [walks.lanes(), queue_id, walks.lanes()[1]],
         )
         opened = [lane for lane in sorted(walks.lanes()) if lane != walks.lanes()[1]]
-        for again in (None, False, True):
+        for again, names in ((None, MANY), (False, MANY), (True, MANY), (None, ("d.e",))):
+            keys = walks.types(*names)
             for only, besides in ((None, []), (walks.lanes()[:3], []), (None, walks.lanes()[2:3])):
                 for after in (LEAST, opened[0], opened[1]):
                     with walks.owner.transaction(force_rollback=True):
                         ((none, shares, more, then, busy, _),) = walks.answers(
                             ask, again, keys, only, besides, 900, after, queue_id
                         )
+                        taken = {
+                            lane
+                            for (lane,) in walks.answers(
+                                "SELECT lane FROM poolkeeper.lane WHERE queue_id = %s", queue_id
+                            )
+                        }
                     wanted = {
                         f"({r.lane},{r.type_key},{r.priority},{'t' if r.again else 'f'},{min(900, room[queue_id, r.lane])})"
                         for r in walks.ready(queue, again=again)
@@ -199,6 +213,7 @@ def test_open_lanes_are_offered_with_their_room(walks: Walks) -> None:
                     }
                     assert set(shares) == wanted, (queue, again, only, besides, after)
                     assert len(shares) == len(wanted)
+                    assert taken == {int(share[1:].split(",")[0]) for share in wanted}
                     assert (none, more, then, busy) == (not wanted, False, after, False)
 
 
