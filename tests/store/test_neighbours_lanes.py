@@ -143,6 +143,9 @@ def test_lanes_without_work_or_room_are_shut(walks: Walks) -> None:
             " unnest(%s::bigint[]) WITH ORDINALITY AS x (l, n), generate_series(1, 1 + (q.id + x.n) %% 2)",
             [[*walks.lanes(), 7]],
         )
+        walks.owner.execute(
+            "UPDATE poolkeeper.ready SET queue_id = 99 WHERE queue_id = %s AND lane = %s", [queue_id, walks.lanes()[-1]]
+        )
         before = openings(walks)
         numbers = walks.answers("SELECT queue_id, lane, no FROM poolkeeper.opening")
         work = {row.lane for row in walks.scene.rows("SELECT lane FROM poolkeeper.ready WHERE queue_id = %s", queue_id)}
