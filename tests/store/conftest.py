@@ -74,10 +74,28 @@ def crowd(bare_scene: Scene) -> Crowd:
     return Crowd(bare_scene)
 
 
+@pytest.fixture(scope="session")
+def walks_stage(stage: Database) -> Iterator[Callable[[], Walks]]:
+    """Makes the stage of `walks`, once as long as no other test clears it: nothing that its tests do is committed."""
+    with ExitStack() as stack:
+        made: list[Walks] = []
+
+        def there() -> Walks:
+            if not made or not made[0].is_there():
+                stack.close()
+                scene = Scene(stage, stack)
+                scene.clear()
+                made[:] = [Walks(Crowd(scene))]
+            return made[0]
+
+        yield there
+
+
 @pytest.fixture
-def walks(crowd: Crowd) -> Iterator[Walks]:
+def walks(walks_stage: Callable[[], Walks]) -> Iterator[Walks]:
     """The crowd with lanes that collide, in a transaction that is given up."""
-    found = Walks(crowd)
+    found = walks_stage()
     with found.owner.transaction(force_rollback=True):
         found.mix()
         yield found
+    found.owner.execute("SELECT pg_stat_force_next_flush()")  # `make mutate` asks what was called

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from fixtures.neighbours import BOUNDED, LIMITED, PLAIN
+from fixtures.neighbours import BOUNDED, LIMITED, PLAIN, Crowd
 from store.walks import FEW, Walks
 
 KEY = 7
@@ -137,16 +137,16 @@ def test_only_gates_with_something_due_are_asked_for(walks: Walks) -> None:
         holds.rollback()
 
 
-def test_an_old_look_lets_nothing_through(walks: Walks) -> None:
+def test_an_old_look_lets_nothing_through(crowd: Crowd) -> None:
     """Q9: in a transaction that sees what was."""
-    scene = walks.scene
+    scene = crowd.scene
     conn = scene.connect("owner", autocommit=False)
     scene.submit(queue=PLAIN, ordering_key="fresh")
     conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     look = "SELECT n, busy FROM poolkeeper.open_gates(%s, 10)"
-    assert conn.execute(look, [[walks.queue_ids[PLAIN]]]).fetchone() == (0, False)
+    assert conn.execute(look, [[crowd.queue_ids[PLAIN]]]).fetchone() == (0, False)
     conn.rollback()
-    assert conn.execute(look, [[walks.queue_ids[PLAIN]]]).fetchone() == (1, False)
+    assert conn.execute(look, [[crowd.queue_ids[PLAIN]]]).fetchone() == (1, False)
     conn.rollback()
 
 

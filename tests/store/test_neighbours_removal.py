@@ -43,12 +43,9 @@ def test_tasks_go_with_all_that_is_theirs(walks: Walks) -> None:
 def test_keys_go_as_many_as_are_asked_for(walks: Walks) -> None:
     """O9: of one queue, tenant by tenant."""
     home, found = walks.queue_ids[PLAIN], "SELECT tenant, queue_id, key FROM poolkeeper.task_key"
-    walks._submit(
-        [
-            {"type": "a.b", "payload": 1, "tenant": tenant, "key": key}
-            for tenant in ("t1", "t2", "t7")
-            for key in ("ready", "x", "y")
-        ]
+    walks.owner.execute(
+        "INSERT INTO poolkeeper.task_key (tenant, queue_id, key, task_id, digest, created_at) SELECT t, q.id, k, gen_random_uuid(), '', now()"
+        " FROM poolkeeper.queue AS q, unnest('{t1,t2,t7}'::text[]) AS t, unnest('{ready,x,y}'::text[]) AS k ON CONFLICT DO NOTHING"
     )
     before = set(walks.answers(found))
     mine = sorted(row for row in before if row[1] == home)

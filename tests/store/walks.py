@@ -7,7 +7,7 @@ until two hashes are equal. Here they are (quality 3).
 from collections.abc import Sequence
 from typing import Any, cast
 
-from fixtures.neighbours import Crowd
+from fixtures.neighbours import PLAIN, Crowd
 
 LEAST, MOST = -(2**63), 2**63 - 1
 TENANTS = ("t1", "t2", "t3", "t4")
@@ -31,6 +31,11 @@ class Walks(Crowd):
         self._submit(tasks)
         self._submit([{"type": "a.c", "payload": 1, "tenant": "t1", "max_age": 7200, "priority": 2}])
         self.owner = scene.owner
+        self._last = scene.submit("a.b", queue=PLAIN, tenant="t1", priority=1)
+
+    def is_there(self) -> bool:
+        """Whether nobody has cleared it since."""
+        return bool(self.scene.rows("SELECT 1 FROM poolkeeper.task WHERE id = %s", self._last))
 
     def mix(self) -> None:
         """To be given up at the end of a transaction: lanes that collide, retries in each, one that is too old."""
