@@ -88,6 +88,7 @@ class TestFiring:
         assert (due.schedules, whole(due.next_in)) == ([], 240)
         assert whole(begun.worker().turn(want=1, sweep=True).slot_in) == 240
         assert begun.worker().turn(want=1).slot_in is None
+        assert whole(begun.worker().renew().slot_in) == 240
         assert whole(begun.ask("operator", calls.stats(cluster=None)).queues[0].next_slot) == 240
 
     def test_many_at_once_fire_each_slot_once(self, begun: Scene) -> None:
@@ -230,6 +231,8 @@ class TestRefused:
         at(begun, "08:25")
         due = begun.ask("worker", calls.due_schedules(None))
         assert (due.schedules, due.next_in, begun.worker().turn(sweep=True).slot_in) == ([], None, None)
+        stats = begun.ask("operator", calls.stats(cluster=None))
+        assert (begun.worker().renew().slot_in, stats.queues[0].next_slot) == (None, None)
         begun.queue()
         assert (fire(begun), slots(begun)) == (1, ["08:20"])
 
