@@ -1,6 +1,7 @@
 """Q24: who can hold an installation, and who lets it go on. What is held rightly: tests/worker/test_fence.py."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from psycopg.types.json import Jsonb
@@ -59,3 +60,64 @@ def test_who_is_limited_cannot_let_the_others_go_on(scene: Scene, held: Any, lim
     scene.allow(scene.database.login("person"))
     assert scene.ask("person", calls.accept_installation("ann", "x"))
     assert held() is None
+
+
+HERE = "SELECT held_why, held_since::text, timeline FROM poolkeeper.contact"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("system_id = system_id + 1", "another_system"),
+        ("database_oid = database_oid::bigint + 1", "another_database"),
+        ("system_id = system_id + 1, database_oid = database_oid::bigint + 1", "another_system"),
+        ("timeline = '00000000'", None),
+        ("timeline = '00000000', system_id = NULL", None),
+    ],
+)
+def test_where_it_is_not_any_more_holds_it(scene: Scene, change: str, why: str | None) -> None:
+    """Q24: another system or database does, a timeline is noted; what is held stays so for its first reason."""
+    with scene.owner.transaction(force_rollback=True):
+        ((_, _, timeline),) = scene.rows(HERE)
+        scene.owner.execute(f"UPDATE poolkeeper.contact SET {change}")
+        scene.owner.execute("SELECT poolkeeper.examine(poolkeeper.clock())")
+        ((told, since, now),) = scene.rows(HERE)
+        assert (told, now) == (why, timeline)
+        scene.owner.execute("UPDATE poolkeeper.contact SET timeline = '00000000'")
+        for again in ("poolkeeper.hold('older_copy', 'infinity')", "poolkeeper.examine('infinity')"):
+            if why is not None:
+                scene.owner.execute(f"SELECT {again}")
+                assert scene.rows(HERE) == [(why, since, "00000000")]
+
+
+def test_what_was_told_beyond_this_holds_it(scene: Scene) -> None:
+    """Q24: a position of the future of this timeline, of a later one, of a past beyond its end; not one of before an acceptance."""
+    session = scene.worker().session.id
+    ask = "SELECT poolkeeper.compare_position(t.told || jsonb_build_object('seal', encode(poolkeeper.payload_digest(t.told), 'hex')), %s, %s, poolkeeper.clock()) FROM (SELECT poolkeeper.position(%s, 3) - 'seal' || %s AS told) AS t"
+    for change, renewals, why in (
+        ({}, 3, None),
+        ({"lsn": "FFFFFFFF/0"}, 3, "older_copy"),
+        ({"lsn": "FFFFFFFF/0", "accepts": 77}, 3, None),
+        ({"timeline": "000000FF"}, 3, "older_copy"),
+        ({"timeline": "00000000"}, 3, None),
+        ({"timeline": "00000000"}, 2, "lost_commits"),
+        ({"timeline": "00000000", "session": str(UUID(int=1))}, 2, None),
+        ({"timeline": "00000000", "lsn": "FFFFFFFF/0"}, None, "lost_commits"),
+    ):
+        with scene.owner.transaction(force_rollback=True):
+            scene.owner.execute("UPDATE poolkeeper.contact SET timeline_lsn = pg_current_wal_insert_lsn()")
+            scene.owner.execute(ask, [session, renewals, session, Jsonb(change)])
+            assert scene.rows(HERE)[0].held_why == why, (change, renewals)
+
+
+def test_a_look_at_where_it_is_waits_for_nobody(scene: Scene) -> None:
+    """Q24, Q5: somebody else notes the same just now."""
+    ((_, _, timeline),) = scene.rows(HERE)
+    scene.owner.execute("UPDATE poolkeeper.contact SET timeline = '00000000'; SET statement_timeout = '15s'")
+    with scene.connect("owner", autocommit=False) as other:
+        other.execute("SELECT 1 FROM poolkeeper.contact FOR UPDATE")
+        scene.owner.execute("SELECT poolkeeper.examine(poolkeeper.clock())")
+        other.rollback()
+    assert scene.rows(HERE)[0].timeline == "00000000"
+    scene.owner.execute("SELECT poolkeeper.examine(poolkeeper.clock())")
+    assert scene.rows(HERE)[0].timeline == timeline
