@@ -222,3 +222,51 @@ def test_pages_of_orphans_are_looked_at_once(crowd: Crowd) -> None:
     while not audit.done:
         assert audit.step(owner, page=5) == []
     assert (audit.looked_tasks, audit.looked_keys) == (total, keyed)
+
+
+def test_what_changes_no_state_breaks_nothing(crowd: Crowd) -> None:
+    """Q61: a cancel that was asked for, what woke, what was requeued; nor does a key that knows how its task ended."""
+    scene = crowd.scene
+    who: dict[str, Any] = {"who": "ann", "why": "x"}
+    running = crowd.take(crowd.worker, PLAIN)
+    scene.ask("person", calls.cancel(running.task_id, **who))
+    scene.ask("person", calls.requeue(one_in(crowd, "dead"), **who))
+    scene.owner.execute("UPDATE poolkeeper.later SET due_at = poolkeeper.clock() WHERE spent > 0")
+    scene.sweep()
+    assert scene.value("SELECT count(DISTINCT kind) FROM poolkeeper.event") >= 3
+    assert Auditor(crowd).says() == {}
+    broken = "SELECT count(*) FROM poolkeeper.audit_keys(0, 1000) WHERE invariant IS NOT NULL"
+    with scene.owner.transaction(force_rollback=True):
+        scene.owner.execute(
+            "UPDATE poolkeeper.task_key SET task_id = gen_random_uuid(), ended_at = now(), last_state = 'failed'"
+        )
+        assert scene.value(broken) == 0
+        scene.owner.execute("UPDATE poolkeeper.task_key SET ended_at = NULL, last_state = NULL")
+        assert scene.value(broken) == 1
+
+
+def test_a_policy_of_another_queue_excuses_nothing(crowd: Crowd) -> None:
+    """Q61: what a hand-back cost is exact where the own policy is still the first."""
+    scene, home = crowd.scene, crowd.queue_ids[PLAIN]
+    one = crowd.take(crowd.worker, PLAIN)
+    crowd.worker.settle(one, "handed_back")
+    scene.queue(BOUNDED, max_hand_backs=3)
+    audit = Auditor(crowd)
+    spent = "UPDATE poolkeeper.ready SET spent = spent + 1 WHERE task_id = %(task)s"
+    assert audit.says(spent, task=one.task_id) == {(SUMS, one.task_id): 1}
+    with scene.owner.transaction(force_rollback=True):
+        scene.owner.execute("UPDATE poolkeeper.policy SET applied_at = poolkeeper.clock() WHERE queue_id = %s", [home])
+        assert audit.says(spent, task=one.task_id) == {}
+
+
+def test_pages_hold_what_is_noted_of_tasks_that_are_gone(crowd: Crowd) -> None:
+    """Q61: once, behind the last page's end."""
+    owner, gone = crowd.scene.owner, UUID(int=7)
+    with owner.transaction(force_rollback=True):
+        owner.execute(
+            "INSERT INTO poolkeeper.retention_note (task_id, kind, queue_id, since) VALUES (%s, 'payload', 1, now())",
+            [gone],
+        )
+        page = "SELECT poolkeeper.audit_page(%s, 1)"
+        assert owner.execute(page, [UUID(int=0)]).fetchone() == ([gone],)
+        assert owner.execute(page, [gone]).fetchone() != ([gone],)

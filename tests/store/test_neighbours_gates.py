@@ -194,6 +194,9 @@ def test_the_audit_looks_at_keys_and_lanes_queue_by_queue(walks: Walks) -> None:
         with walks.owner.transaction(force_rollback=True):
             walks.owner.execute("DELETE FROM poolkeeper.gate_due WHERE queue_id = %s", [home])
             walks.owner.execute(
+                "INSERT INTO poolkeeper.gate_due (queue_id, gate) VALUES (%s, 99)", [home]
+            )  # of another key
+            walks.owner.execute(
                 "DELETE FROM poolkeeper.opening WHERE queue_id = %s AND lane = %s", [home, ready[0].lane]
             )
             assert told(looks) == {tasks[home][0].task_id}
