@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from poolkeeper.firing import planned
 from poolkeeper.recurrence import CATCH_UP, Plan, ScheduleError, check, plan, slots
+from poolkeeper.store.recurring import DueSchedule
 
 CHANGES = {
     "Europe/Berlin": ("2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z"),
@@ -182,3 +184,19 @@ class TestCatchUp:
         found = plan("* * * * *", "Europe/Berlin", catch_up, 1000, at("2022-01-01T00:00Z"), at("2026-01-01T00:00:30Z"))
         assert len(found.slots) == {"skip": 1, "latest": 1, "all": 1000}[catch_up]
         assert found.slots[-1] == at("2026-01-01T00:00Z")
+
+
+def test_a_library_that_fails_on_one_schedule_is_told_as_its_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Q34: the others of the page are fired all the same."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("of the library")
+
+    monkeypatch.setattr("poolkeeper.firing.plan", fail)
+    moment = at("2026-01-01T00:00Z")
+    due = DueSchedule(1, 2, "default/q", "default", "s", "* * * * *", "UTC", "latest", 1, moment, None, moment)
+    assert planned(due) == {
+        "id": 1,
+        "version": 2,
+        "problem": "its slots cannot be counted: ZeroDivisionError: of the library; write the expression otherwise",
+    }

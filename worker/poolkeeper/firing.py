@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from poolkeeper.recurrence import ScheduleError, plan
+from poolkeeper.redact import bounded, redact
 from poolkeeper.store import Call, calls
 from poolkeeper.store.recurring import DueSchedule, Fired
 
@@ -61,6 +62,9 @@ def planned(schedule: DueSchedule) -> dict[str, Any]:
         )
     except ScheduleError as error:
         return {**which, "problem": str(error)}
+    except Exception as error:  # noqa: BLE001  (what the library raises of one schedule must not keep the others from their slots)
+        said = f"{type(error).__name__}: {bounded(redact(str(error)), 200)}"
+        return {**which, "problem": f"its slots cannot be counted: {said}; write the expression otherwise"}
     return {**which, "slots": list(found.slots), "upto": schedule.now, "next": found.next, "missed": found.missed}
 
 

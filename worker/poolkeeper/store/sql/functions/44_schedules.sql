@@ -109,7 +109,8 @@ BEGIN
     SET cron = _cron, zone = _zone, catch_up = _how, catch_up_limit = _most, task = _task, set_by = _who, set_at = _now, version = s.version + 1,
         counted_to = CASE WHEN _anew THEN greatest(s.counted_to, _now) ELSE s.counted_to END,
         due_at = CASE WHEN NOT _anew THEN s.due_at END,
-        look_at = CASE WHEN NOT s.paused THEN CASE WHEN _anew THEN _now ELSE coalesce(s.due_at, _now) END END, refused = NULL, refusals = 0
+        look_at = CASE WHEN NOT s.paused THEN coalesce(CASE WHEN NOT _anew THEN s.due_at END, greatest(s.counted_to, _now)) END,
+        refused = NULL, refusals = 0
     WHERE s.id = _row.id;
     PERFORM poolkeeper.wake();
     RETURN QUERY SELECT NULL::text, false, true;
@@ -156,7 +157,7 @@ BEGIN
     PERFORM poolkeeper.demand_durable();
     PERFORM set_config('lock_timeout', '5s', true);
     UPDATE poolkeeper.schedule AS s
-    SET paused = _paused, version = s.version + 1, look_at = CASE WHEN NOT _paused THEN _now END, refused = NULL, refusals = 0,
+    SET paused = _paused, version = s.version + 1, look_at = CASE WHEN NOT _paused THEN greatest(s.counted_to, _now) END, refused = NULL, refusals = 0,
         counted_to = CASE WHEN _paused THEN s.counted_to ELSE greatest(s.counted_to, _now) END,
         due_at = CASE WHEN _paused THEN s.due_at END
     WHERE s.id = _row.id AND s.paused <> _paused;
