@@ -202,6 +202,18 @@ def test_saving_and_extending_are_for_one(crowd: Crowd) -> None:
         assert scene.value("SELECT value FROM poolkeeper.checkpoint WHERE task_id = %s", one.task_id) == 2
 
 
+def test_the_bounds_of_a_checkpoint_are_its_queues(crowd: Crowd) -> None:
+    """Q30: its size and its rate, whatever others may save."""
+    scene = crowd.scene
+    for n, queue in enumerate(QUEUES[:3], 1):
+        scene.queue(queue, checkpoint_max_bytes=100 * n, checkpoint_max_per_second=n)
+    for n, queue in enumerate(QUEUES[:3], 1):
+        one = crowd.take(crowd.worker, queue)
+        for size, code in ((100 * n - 2, None), (100 * n - 1, "checkpoint_too_large")):
+            told = run(crowd.worker.conn, calls.checkpoint(one.task_id, one.token, "x" * size, sequence=1))
+            assert (told.code, told.per_second) == (code, n)
+
+
 def test_succeeding_in_an_own_transaction_ends_one(crowd: Crowd) -> None:
     """Q18: and twice it is known, in this transaction and in a later one."""
     for queue in (PLAIN, BOUNDED):

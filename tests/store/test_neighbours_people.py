@@ -146,6 +146,8 @@ def test_a_batch_of_letters_is_of_one_queue(crowd: Crowd) -> None:
         assert scene.ask("operator", calls.dead_batch_announced(home, 7)) is False
     with crowd.untouched(*mine):
         assert scene.ask("operator", calls.dead_batch_announced(home, batch.number)) is True
+    with crowd.untouched():  # its number is none of those that wait for that
+        assert scene.ask("operator", calls.dead_batch_announced(home, -batch.number)) is False
     with crowd.untouched(late.task_id) as own:
         own.whole.add(home)
         more = scene.ask("operator", calls.dead_batch(home))
@@ -203,13 +205,18 @@ def test_leading_is_of_one_namespace_in_one_cluster(crowd: Crowd) -> None:
             "operator", calls.lead(cluster, namespace, lease=f"{namespace}/{cluster}", epoch=epoch, holder=holder)
         )
 
-    others = lead("c2", "other"), lead("c9", "default")
+    others = lead("c2", "other"), lead("c9", "default"), lead("local", "beside")
+    policy = calls.apply_policy("local", "default", "default", "unled", {}, who="x")
+    assert scene.ask("operator", policy).code is None  # who leads there in another cluster keeps nothing here
     term = lead("local", "default")
+    with pytest.raises(Conflict):
+        scene.ask("operator", policy)
     rows = scene.rows("SELECT cluster, namespace, term FROM poolkeeper.leader ORDER BY seen_at")
     assert {(row.cluster, row.namespace) for row in rows} == {
         ("c3", "elsewhere"),
         ("c2", "other"),
         ("c9", "default"),
+        ("local", "beside"),
         ("local", "default"),
     }
 

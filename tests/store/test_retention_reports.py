@@ -92,6 +92,14 @@ class TestMonths:
         assert upkeep(scene).tasks == 1
         assert len(self.these(scene)) == 2  # one of its tasks is still to come
         scene.ask("person", calls.cancel(kept, who="ann", why="x"))
+        for days in (-70, 70):  # what is left of others keeps those
+            task = scene.submit(delay=400 * DAY)
+            moved = scene.value("SELECT poolkeeper.id_floor(now() + make_interval(days => %s))", days)
+            for table, column in (("task", "id"), ("later", "task_id")):
+                scene.owner.execute(f"UPDATE poolkeeper.{table} SET {column} = %s WHERE {column} = %s", [moved, task])
+        for table in ("delivery", "event"):
+            names = scene.rows("SELECT m.name FROM poolkeeper.months(%s, now() + interval '200 days') AS m", table)
+            assert {row.name.split("_")[0] for row in names} == {table}
         scene.advance(70 * DAY)
         assert upkeep(scene).tasks == 1
         assert self.these(scene) == set()
