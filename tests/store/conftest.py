@@ -74,7 +74,7 @@ def crowd(bare_scene: Scene) -> Crowd:
     return Crowd(bare_scene)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def walks_stage(stage: Database) -> Iterator[Callable[[], Walks]]:
     """Makes the stage of `walks`, once as long as no other test clears it: nothing that its tests do is committed."""
     with ExitStack() as stack:
