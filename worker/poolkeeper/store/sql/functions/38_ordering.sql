@@ -80,7 +80,7 @@ BEGIN
         ), gone AS (
             DELETE FROM poolkeeper.ordered AS o WHERE o.ctid = ANY (ARRAY(
                 SELECT x.ctid FROM poolkeeper.ordered AS x
-                WHERE x.ctid = ANY (ARRAY(SELECT h.place FROM heads AS h WHERE h.task_id IS NOT NULL AND h.free)) FOR UPDATE SKIP LOCKED))
+                WHERE x.ctid = ANY (ARRAY(SELECT h.place FROM heads AS h WHERE h.free)) FOR UPDATE SKIP LOCKED))
             RETURNING o.*
         ), woke AS (
             INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, state_version)
