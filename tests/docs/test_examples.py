@@ -22,10 +22,8 @@ def test_every_example_that_handles_tasks_has_tests() -> None:
     assert applications == set(TESTED)
 
 
-@pytest.mark.parametrize(
-    "example",
-    [pytest.param(each, id=each.name, marks=() if each.name == "hello" else pytest.mark.wide) for each in TESTED],
-)
+@pytest.mark.wide
+@pytest.mark.parametrize("example", TESTED, ids=lambda path: path.name)
 def test_an_examples_tests_pass_in_both_places(example: Path, tmp_path: Path, pg_dsn: str) -> None:
     """Q50: with the plugin that is installed, and nothing of this suite."""
     folder = tmp_path / example.name
@@ -56,3 +54,45 @@ def test_without_a_named_server_one_is_started_and_gone_afterwards(tmp_path: Pat
     assert data.parent.name.startswith("poolkeeper-kit-")
     assert not data.parent.exists()
     assert not Path(f"/proc/{server}").exists()
+
+
+@pytest.mark.wide
+def test_the_wheel_brings_the_kit(tmp_path: Path, pg_dsn: str) -> None:
+    """Q50: what a user installs, and nothing of this checkout, tests the smallest example in both places."""
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        tmp_path,
+        ROOT,
+    ]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("poolkeeper-*.whl")
+    place, folder = tmp_path / "installed", tmp_path / "hello"
+    install: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        place,
+        wheel,
+    ]
+    subprocess.run(install, check=True, capture_output=True)
+    shutil.copytree(ROOT / "examples" / "hello", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "test_place.py").write_text(
+        f"import poolkeeper.testing\ndef test_it(): assert poolkeeper.testing.__file__.startswith({str(place)!r})\n"
+    )
+    given = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PYTEST_"))}
+    command = [sys.executable, "-m", "pytest", "-q", *STRICT, "--poolkeeper-on=both", "--poolkeeper-dsn", pg_dsn]
+    env = {**given, "PYTHONPATH": str(place)}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

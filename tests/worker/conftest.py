@@ -11,6 +11,7 @@ from fixtures.workers import Stage, StageOn
 from lab.postgres import Server
 from poolkeeper.pytest_plugin import MakeKit
 from poolkeeper.store import connect, migrate
+from poolkeeper.store.statements import statements
 from poolkeeper.testing import Kit
 
 
@@ -59,9 +60,19 @@ def stage_on(tmp_path: Path) -> Iterator[StageOn]:
 
 
 @pytest.fixture(scope="session")
-def poolkeeper_server(pg_dsn: str) -> str:
-    """The server of this suite, where the testing kit's plugin would start one."""
-    return pg_dsn
+def poolkeeper_template(pg_template: Callable[[], Database]) -> Iterator[Callable[[], str]]:
+    """What the testing kit's plugin makes, of the template that this run has anyway."""
+    made: list[Database] = []
+
+    def clone() -> str:
+        made.append(pg_template())
+        with made[-1].connect() as conn:
+            conn.execute(statements("testing.sql")["movable_clock"].encode())
+        return made[-1].dsn
+
+    yield clone
+    for each in made:
+        each.drop()
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Q50: the kit for users' tests, in this process and on a Postgres: the same tests, with the same results.
 
-On a Postgres they are wide; tests/docs/test_examples.py shows in short that the kit works there.
+On a Postgres they are wide; test_kit_same.py shows in short that the kit works there.
 """
 
 from datetime import timedelta
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fixtures.kits import ON_BOTH, app, fetch, log
-from poolkeeper import Context, NotFound, Poolkeeper, Refused
+from poolkeeper import Context, NotFound, Poolkeeper, PoolkeeperError, Refused
 from poolkeeper.pytest_plugin import MakeKit
 from poolkeeper.testing import Delivery, Kit
 
@@ -150,6 +150,36 @@ def test_payloads_are_refused_or_fit(kit: Kit) -> None:
     assert refused.value.code == "payload_too_large"
     misfit = kit.run(fetch, "three")
     assert (misfit.outcome, misfit.error_class, misfit.state, log) == ("dead", "payload_invalid", "dead", [])
+
+
+@pytest.mark.parametrize(
+    ("wishes", "code"),
+    [
+        ({"max_deliveries": 0}, "option_invalid"),
+        ({"max_deliveries": "three"}, "option_invalid"),
+        ({"delay": "soon"}, "option_invalid"),
+        ({"delay": float("inf")}, "option_invalid"),
+        ({"tenant": ""}, "tenant_invalid"),
+        ({"tenant": "x" * 201}, "tenant_invalid"),
+        ({"tenant": "a\nb"}, "tenant_invalid"),
+        ({"tenant": 7}, "tenant_invalid"),
+        ({"labels": {"a": 1}}, "labels_invalid"),
+        ({"labels": {"a": "x" * 4096}}, "labels_invalid"),
+        ({"labels": ["a"]}, "labels_invalid"),
+    ],
+)
+def test_wishes_are_refused_as_by_the_store(kit: Kit, wishes: Any, code: str) -> None:
+    """Q7, Q50: with the same code."""
+    with pytest.raises(PoolkeeperError) as refused:
+        kit.submit(fetch, 1, **wishes)
+    assert refused.value.code == code
+
+
+def test_wishes_that_only_just_pass(kit: Kit) -> None:
+    """Q7, Q50: a delay that is over already, the longest tenant, more deliveries than the policy has."""
+    task = kit.submit(fetch, 1, delay=-5, tenant="x" * 200, max_deliveries=1000, labels={})
+    assert kit.get(task).state == "ready"
+    assert kit.deliver(task).outcome == "succeeded"
 
 
 def test_a_task_that_is_not_there(kit: Kit) -> None:

@@ -1,6 +1,7 @@
 """The core of a kit: one delivery at a time, with what the test lets happen to it. `kit` gives it its two faces."""
 
 import inspect
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,9 +20,6 @@ from poolkeeper.testing.runner import invoke
 
 Named = str | Callable[..., Any]
 """A handler: the decorated function, or its task type."""
-
-A_MOMENT = 0.001
-"""Seconds past the moment at which something is due."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Bench:
     def submit(self, named: Named, payload: Any, wishes: dict[str, Any]) -> UUID:
         """Accept a task."""
         delay = wishes.get("delay")
-        if delay is not None and not isinstance(delay, timedelta):
+        if isinstance(delay, int | float) and math.isfinite(delay):
             wishes = {**wishes, "delay": timedelta(seconds=delay)}
         return self.place.submit(
             self.handler(named), payload, {name: one for name, one in wishes.items() if one is not None}
@@ -157,7 +155,7 @@ class Bench:
             raise RuntimeError(f"task {task} has ended as {now.state}: there is nothing to deliver any more")
         wait = (self.place.due(task) - self.place.now()).total_seconds()
         if wait > 0:
-            self.place.move(wait + A_MOMENT)
+            self.place.move(wait)
         held = self.place.claim(task)
         if held is None:
             now = self.place.look(task)

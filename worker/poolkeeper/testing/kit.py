@@ -1,8 +1,8 @@
 """A kit: tasks of one application, delivered one at a time, with faults at points that the test names (Q50).
 
 Guarantees: the same test gives the same on both places, in this process and on a Postgres. A task is delivered when the
-test says so, never before, and time passes only by the kit: what is not due yet becomes due, a lease that nobody renews
-ends. Each task lies in a queue of its own.
+test says so, never before. The clock stands still but for the kit: what is not due yet becomes due, a lease that nobody
+renews ends. Each task lies in a queue of its own.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Happens(TypedDict, total=False):
 
 
 class Clock:
-    """The time by which leases, delays and retries go. A handler's own `datetime.now()` is not moved."""
+    """The time by which leases, delays and retries go; it stands still until it is moved. A handler's own `datetime.now()` is not moved."""
 
     def __init__(self, place: Place) -> None:
         self._place = place

@@ -20,15 +20,20 @@ from poolkeeper.context import Context
 from poolkeeper.errors import error
 from poolkeeper.outcome import Outcome
 from poolkeeper.policy import QueuePolicy
+from poolkeeper.redact import shown
 from poolkeeper.store.rows import Claimed
 from poolkeeper.testing.place import ENDED, Held, TaskNow
 from poolkeeper.testing.runner import size_of, through_json
+from poolkeeper.wishes import sendable
 from poolkeeper.worker.owntransaction import kept
 
 PLAYED = ("visibility_timeout", "max_deliveries", "max_hand_backs", "max_snoozes", "backoff", "checkpoint", "admission")
 """Fields of a policy that a kit plays; of `backoff` all but maxElapsed, of `checkpoint` and `admission` the sizes."""
 
 YEAR = timedelta(days=365)
+HIGHEST = 2**31
+MAX_TENANT = 200
+MAX_LABELS = 4096
 
 
 @dataclass(eq=False)
@@ -73,18 +78,18 @@ class Memory:
 
     def __init__(self, policy: QueuePolicy) -> None:
         self._policy = policy
-        self._moved = timedelta()
+        self._now = datetime.now(UTC)
         self._tasks: dict[UUID, _Task] = {}
         self._lock = threading.RLock()
 
     def now(self) -> datetime:
-        """Return the time, moved."""
-        return datetime.now(UTC) + self._moved
+        """Return the time: it stands still but for `move`."""
+        return self._now
 
     def move(self, seconds: float) -> None:
         """Let time pass, and do what time does by itself."""
         with self._lock:
-            self._moved += timedelta(seconds=seconds)
+            self._now += timedelta(seconds=seconds)
             for task in self._tasks.values():
                 self._sweep(task)
 
@@ -97,6 +102,7 @@ class Memory:
 
     def submit(self, handler: Handler, payload: Any, wishes: Mapping[str, Any]) -> UUID:
         """Accept a task."""
+        _demand(handler.type, wishes)
         stored = through_json(payload, "payload")
         if size_of(stored) > self._policy.admission.max_payload_size:
             raise error(Code.PAYLOAD_TOO_LARGE, f"{handler.type}: the payload is larger than admission.maxPayloadSize")
@@ -108,7 +114,7 @@ class Memory:
                 payload=stored,
                 tenant=wishes.get("tenant") or "default",
                 labels=wishes.get("labels"),
-                max_deliveries=wishes.get("max_deliveries") or self._policy.max_deliveries,
+                max_deliveries=min(wishes.get("max_deliveries", HIGHEST), self._policy.max_deliveries),
                 submitted_at=now,
                 due=now + (wishes.get("delay") or timedelta()),
                 number=len(self._tasks) + 1,
@@ -305,6 +311,18 @@ class Memory:
 
 def _within_a_year(seconds: float) -> timedelta:
     return YEAR if seconds > YEAR.total_seconds() else timedelta(seconds=seconds)
+
+
+def _demand(type_: str, wishes: Mapping[str, Any]) -> None:
+    """Refuse wishes as the client and the store do."""
+    sendable({**wishes, "type": type_})
+    tenant, labels = wishes.get("tenant", "default"), wishes.get("labels", {})
+    if not (1 <= len(tenant) <= MAX_TENANT and tenant.isprintable()):
+        raise error(Code.TENANT_INVALID, f"tenant {shown(tenant)}: a tenant is 1 to {MAX_TENANT} printable characters")
+    if size_of(dict(labels)) > MAX_LABELS or not all(isinstance(value, str) for value in labels.values()):
+        raise error(Code.LABELS_INVALID, f"labels are texts by name, at most {MAX_LABELS} bytes as JSON")
+    if wishes.get("max_deliveries", 1) < 1:
+        raise error(Code.OPTION_INVALID, f"max_deliveries {wishes['max_deliveries']} is below 1")
 
 
 def demand_played(policy: QueuePolicy) -> None:

@@ -1,4 +1,4 @@
-"""The tasks of a kit in a Postgres of its own: the store's functions themselves, on a clock that is moved (Q50).
+"""The tasks of a kit in a Postgres of its own: the store's functions themselves, on a clock that the kit moves (Q50).
 
 Guarantees: each delivery is a session of its own, as of a worker process of its own, so that one that crashed is silent
 from then on. Works only in a database that the kit made (`database.fresh`): elsewhere no clock may be moved.
@@ -54,6 +54,7 @@ class Stored:
                 Code.DSN_INVALID,
                 "this database was not made for the testing kit, whose clock is moved; take the DSN of the fixture poolkeeper_dsn",
             )
+        self._ask("stand_still", nothing)
 
     def now(self) -> datetime:
         """Return the database's time."""
@@ -188,7 +189,9 @@ class Stored:
         )
 
     def close(self) -> None:
-        """Close the connection."""
+        """Let the clock go on, unless another kit is open, and close the connection."""
+        if not self._conn.closed:
+            self._ask("go_on", nothing)
         self._conn.close()
 
     def _place_of(self, task_id: UUID) -> tuple[str, str]:

@@ -1,13 +1,21 @@
 -- Of the testing kit (Q50), in databases that it made for one test and drops: never in one that holds anything.
 
 -- name: movable_clock
-CREATE TABLE poolkeeper.clock_offset (by interval NOT NULL);
-INSERT INTO poolkeeper.clock_offset VALUES ('0');
+-- The machine's time plus what was moved; while kits are open it stands still, and only they move it.
+CREATE TABLE poolkeeper.kit_clock (by interval NOT NULL, still_at timestamptz, kits integer NOT NULL);
+INSERT INTO poolkeeper.kit_clock VALUES ('0', NULL, 0);
 CREATE OR REPLACE FUNCTION poolkeeper.clock() RETURNS timestamptz LANGUAGE sql VOLATILE PARALLEL SAFE
-AS 'SELECT clock_timestamp() + (SELECT o.by FROM poolkeeper.clock_offset AS o)';
+AS 'SELECT coalesce(k.still_at, clock_timestamp() + k.by) FROM poolkeeper.kit_clock AS k';
 
 -- name: is_movable
-SELECT to_regclass('poolkeeper.clock_offset') IS NOT NULL AS value
+SELECT to_regclass('poolkeeper.kit_clock') IS NOT NULL AS value
+
+-- name: stand_still
+UPDATE poolkeeper.kit_clock AS k SET kits = k.kits + 1, still_at = coalesce(k.still_at, clock_timestamp() + k.by)
+
+-- name: go_on
+UPDATE poolkeeper.kit_clock AS k
+SET kits = k.kits - 1, still_at = CASE WHEN k.kits > 1 THEN k.still_at END, by = k.still_at - clock_timestamp()
 
 -- name: now
 SELECT poolkeeper.clock() AS value
@@ -20,8 +28,7 @@ UPDATE poolkeeper.contact SET database_oid = (SELECT oid FROM pg_database WHERE 
 SELECT count(*) AS value FROM poolkeeper.queue
 
 -- name: move
--- Time passes.
-UPDATE poolkeeper.clock_offset SET by = by + make_interval(secs => %(seconds)s)
+UPDATE poolkeeper.kit_clock AS k SET still_at = k.still_at + make_interval(secs => %(seconds)s)
 
 -- name: renew
 -- Those who renew do so, and whoever is late is late: the store could be reached.
