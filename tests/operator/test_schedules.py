@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import pytest
+
 from fixtures.stage import until
 from poolkeeper.store import calls
 
 
 def test_a_slot_starts_the_first_pod_of_a_pool_at_zero(stage, operator):
-    """Long before the tick: the reading comes with the slot. Those of a queue that is paused wait, and are not asked for in vain."""
-    stage.apply(stage.db(tickInterval="1m"), stage.queue("mail"), stage.queue("still", paused=True), stage.pool("mail"))
+    """The reading comes with the slot. Those of a queue that is paused wait. Metrics tell what was fired, and what waits."""
+    stage.apply(stage.db(), stage.queue("mail"), stage.queue("still", paused=True), stage.pool("mail"))
     stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
     until(lambda: stage.condition("taskqueue", "still", "Ready"), what="both queues")
     assert stage.replicas("mail") == 0
@@ -22,9 +24,27 @@ def test_a_slot_starts_the_first_pod_of_a_pool_at_zero(stage, operator):
     for queue in ("still", "mail"):
         name = f"{stage.namespace}/{queue}"
         assert stage.run(calls.set_schedule(name, "tick", task={"type": "mail.send"}, **how)).code is None
-    until(lambda: stage.pods("mail"), timeout=60, what="a pod")
+    until(lambda: stage.pods("mail"), timeout=120, what="a pod")
     by_name = {one.queue: one for one in stage.run(calls.schedules())}
     assert by_name[f"{stage.namespace}/mail"].fired_at is not None
     assert by_name[f"{stage.namespace}/still"].fired_at is None
     assert stage.run(calls.task(by_name[f"{stage.namespace}/mail"].fired_task)).state == "ready"
     assert not [line for line in operator.lines() if "schedules.failed" in line.get("message", "")]
+    told = {"namespace": stage.namespace, "database": "main"}
+    until(lambda: operator.metric("poolkeeper_schedule_slots_fired_total", **told) >= 1)
+    assert operator.metric("poolkeeper_schedule_late_seconds", **told) < 60
+    stage.kubectl("delete", "workerpool,taskqueue,database", "--all")
+    until(lambda: "poolkeeper_schedule_late_seconds{" not in operator.fetch("/metrics")[1])
+
+
+@pytest.mark.wide
+def test_a_schedule_that_waits_causes_no_write(stage, operator, audit):
+    """Q34, F22: its next slot comes nearer with every reading, which is no reason to look at its queue."""
+    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    how: dict[str, Any] = {"cron": "0 0 1 1 *", "zone": "UTC", "catch_up": "latest", "catch_up_limit": 1, "who": "test"}
+    name = f"{stage.namespace}/mail"
+    assert stage.run(calls.set_schedule(name, "yearly", task={"type": "mail.send"}, **how)).code is None
+    until(lambda: stage.run(calls.schedules())[0].due_at, what="it is counted")
+    until(lambda: not stage.quiet(audit), timeout=120, what="ticks without a write")
+    assert operator.metric("poolkeeper_schedule_late_seconds", namespace=stage.namespace, database="main") == 0

@@ -49,6 +49,16 @@ REMOVED = Counter(
     "What this operator's upkeep removed, or emptied, because of its age.",
     ("namespace", "database", "kind"),
 )
+FIRED = Counter(
+    "poolkeeper_schedule_slots_fired_total",
+    "Slots of schedules that this operator fired; workers fire too.",
+    ("namespace", "database"),
+)
+LATE = Gauge(
+    "poolkeeper_schedule_late_seconds",
+    "How long ago the slot came that waits longest to be fired, of queues that are not paused; 0: none waits.",
+    ("namespace", "database"),
+)
 AUDITED = Counter(
     "poolkeeper_audit_tasks_total", "Tasks that this operator's audit looked at.", ("namespace", "database")
 )
@@ -89,6 +99,17 @@ def tell_upkeep(namespace: str, database: str, done: Upkeep) -> None:
     ):
         if count := getattr(done, kind):
             REMOVED.labels(namespace, database, kind).inc(count)
+
+
+def tell_schedules(namespace: str, database: str, late: float) -> None:
+    """The last reading of a database."""
+    LATE.labels(namespace, database).set(late)
+
+
+def forget_schedules(namespace: str, database: str) -> None:
+    """The Database is gone."""
+    with contextlib.suppress(KeyError):
+        LATE.remove(namespace, database)
 
 
 def tell_audit(namespace: str, database: str, looked: int, found: Mapping[str, int]) -> None:

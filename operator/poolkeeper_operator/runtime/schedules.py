@@ -6,10 +6,10 @@ its task starts the pool's first pod. What fails is told once, tried again with 
 
 import logging
 
-from poolkeeper.errors import PoolkeeperError
 from poolkeeper.firing import fire_due
 from poolkeeper.redact import redact
 from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.runtime import metrics
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ class Schedules:
             f"{q.namespace}/{q.name}": q.next_slot.total_seconds() for q in stats.queues if q.next_slot is not None
         }
         due = [queue for queue, seconds in waits.items() if seconds <= 0]
+        metrics.tell_schedules(*link.key, max(0.0, *(-seconds for seconds in waits.values())) if waits else 0.0)
         coming = [seconds for seconds in waits.values() if seconds > 0]
         if coming:
             link.wake_in(min(coming))
@@ -38,7 +39,7 @@ class Schedules:
             return
         try:
             fired = await self._rounds(link, due)
-        except (PoolkeeperError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is: sweeps and upkeep go on)
             problem = redact(" ".join(str(error).split())) or type(error).__name__
             if self._problems.get(link.key) != problem:
                 self._problems[link.key] = problem
@@ -46,8 +47,13 @@ class Schedules:
             return
         self._problems.pop(link.key, None)
         if fired:
-            log.debug("schedules.fired: %s: %d slots", link.name, fired)
+            metrics.FIRED.labels(*link.key).inc(fired)
             link.wake()
+
+    def forget(self, namespace: str, database: str) -> None:
+        """The Database is gone."""
+        self._problems.pop((namespace, database), None)
+        metrics.forget_schedules(namespace, database)
 
     async def _rounds(self, link: Link, due: list[str]) -> int:
         fired = 0

@@ -7,6 +7,7 @@ reconciled because a tick went by, unless a window or a timer of its own may hav
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from poolkeeper.store import calls
@@ -62,6 +63,7 @@ class Ticks:
     def forget(self, namespace: str, database: str) -> None:
         """The Database is gone: what was found in it is shown no more."""
         self._auditor.forget(namespace, database)
+        self._schedules.forget(namespace, database)
 
     def _pools(self, ticked: Link) -> tuple[dict[str, tuple[WorkerPoolSpec, Link | None]], dict[str, int]]:
         """The pools of this link, and all that share quotas, with their links; and what waits for each."""
@@ -100,6 +102,8 @@ class Ticks:
             if meta["namespace"] == namespace and database_of(manifest) == name:
                 key = (namespace, meta["name"])
                 figures = link.reading.queues.get(key)
+                if figures is not None:
+                    figures = replace(figures, next_slot=None)  # which comes nearer all the time
                 if key not in self._queues or self._queues[key] != figures:
                     self._queues[key] = figures
                     self._context.enqueue(QUEUE, *key)

@@ -12,9 +12,6 @@ import time
 from collections.abc import Sequence
 from datetime import timedelta
 
-import psycopg
-
-from poolkeeper.errors import PoolkeeperError
 from poolkeeper.firing import fire_due
 from poolkeeper.worker.link import Link, Outage, pause
 
@@ -60,7 +57,7 @@ class Schedules:
                 self._at = time.monotonic() + await self._round()
             except asyncio.CancelledError:  # by a handler, which cancels tasks that are not its own (Q47)
                 continue
-            except (PoolkeeperError, psycopg.Error, OSError) as error:
+            except Exception as error:  # noqa: BLE001  (whatever it is, it must not be the last look)
                 outage.failed(error)
                 self._at = time.monotonic() + pause(outage.failures, self._rng, first=0.5, longest=15.0)
             else:
