@@ -208,3 +208,12 @@ def test_letters_of_the_last_minute_are_those(crowd: Crowd) -> None:
     assert told == {
         queue_id: (rows[queue_id], recent if queue_id == home else 0) for queue_id in crowd.queue_ids.values()
     }
+
+
+def test_what_retention_took_is_told_of_its_own_letter(crowd: Crowd) -> None:
+    """Q52: a checkpoint that is erased, not one that never was."""
+    scene = crowd.scene
+    letters = [row.task_id for row in scene.rows("SELECT task_id FROM poolkeeper.dead ORDER BY task_id")]
+    scene.owner.execute("UPDATE poolkeeper.dead SET checkpoint_erased = task_id = %s", [letters[0]])
+    views = [scene.ask("reader", calls.task(task_id)) for task_id in letters]
+    assert [view.erased if view else None for view in views] == [["checkpoint"], *[[] for _ in letters[1:]]]

@@ -38,8 +38,8 @@ def test_a_walk_for_own_types_finds_each_once(walks: Walks) -> None:
     for keys, (queue, again) in [(keys, kind) for keys in served for kind in KINDS[:4]]:
         queue_id = walks.queue_ids[queue]
         rows = walks.ready(queue, again=again)
-        ends = places([row.lane for row in rows])
-        lanes = ends[1:-1]
+        lanes = places([row.lane for row in rows])[1:-1]
+        ends = places([*lanes, lanes[0] - 1])
         for after, until in [(after, until) for after in ends for until in ends if after < until]:
             for besides in ([], lanes[1:2], lanes):
                 told = walks.answers(
@@ -118,6 +118,12 @@ def test_shares_are_dealt_by_what_is_there(walks: Walks) -> None:
         )
         assert {row[:4]: row[4] for row in told} == {kind: n for kind, n in there.items() if n}
         assert len(told) == len({row[:4] for row in told})
+        few = walks.answers(
+            f"SELECT s.lane, sum(s.n)::integer FROM poolkeeper.queue AS q CROSS JOIN LATERAL poolkeeper.deal(q, 900, %s, {shares.replace('900', '2')}, %s, 0) AS d"
+            " CROSS JOIN LATERAL unnest(d._shares) AS s WHERE q.id = %s GROUP BY s.lane",
+            *(now, LEAST, queue_id),
+        )
+        assert dict(few) == {lane: min(2, sum(n for kind, n in there.items() if kind[0] == lane)) for lane, *_ in there}
 
 
 def test_weights_are_of_the_own_queue(walks: Walks) -> None:
@@ -148,9 +154,14 @@ def test_what_is_granted_is_what_was_dealt(walks: Walks) -> None:
     )
     saved = dict(walks.answers("SELECT task_id, value FROM poolkeeper.checkpoint"))
     tenant = dict(walks.answers("SELECT id, tenant FROM poolkeeper.task"))
-    for queue, (tenants, besides) in [(queue, each) for queue in (PLAIN, BOUNDED, LIMITED) for each in limits]:
+    kinds = [
+        (queue, kind)
+        for queue in (PLAIN, BOUNDED, LIMITED)
+        for kind in {_kind(row): row for row in walks.ready(queue)}.values()
+    ]
+    for n, (queue, kind) in enumerate(kinds):
+        tenants, besides = limits[n % len(limits)] if n % 2 else (None, None)
         rows = walks.ready(queue)
-        kind = next(row for row in rows if row.lane == 7 and sum(_kind(row) == _kind(other) for other in rows) > 1)
         wanted = {
             row.task_id: (
                 tenant[row.task_id],

@@ -45,6 +45,7 @@ class Reach:
         self._bodies = bodies(sources)
         self._calls = {function: sorted(set(_MENTION.findall(text))) for function, text in self._bodies.items()}
         self._tests: dict[str, tuple[float, list[str]]] = {}
+        self._named: dict[str, set[str]] = {}
 
     def known(self, items: Sequence[pytest.Item]) -> list[pytest.Item]:
         """Read what is kept; answers the tests of which nothing is."""
@@ -86,8 +87,14 @@ class Reach:
         return {function: self._calls[function] for function in sorted(reached) if function in self._calls}
 
     def raises(self, test: str, source: str) -> None:
-        """A call that ends by an error is not counted by the server: what the test's text names, and all that it calls, is reached."""
-        if test not in self._tests or "raises" not in source:
+        """What the server does not count is reached all the same: a function that a test calls by its name, which may be inlined, and
+        all that a test names where a call ends by an error.
+        """
+        if test not in self._tests:
+            return
+        for name in set(_MENTION.findall(source)):
+            self._named.setdefault(name, set()).add(test)
+        if "raises" not in source:
             return
         queue = [name for name in set(re.findall(r"\w+", source)) if name in self._calls]
         found = set(queue)
@@ -111,6 +118,7 @@ class Reach:
             for function in functions:
                 reach.setdefault(function, {})[test] = seconds
         found = dict.fromkeys(reach.get(ANY, {}), LAST)
+        found |= {test: self.seconds(test) for test in self._named.get(guard.inside, ())}
         if guard.inside in reach:
             return {**found, **reach[guard.inside]}
         last = len(found)
