@@ -9,10 +9,9 @@ from fixtures.kits import app, log
 from fixtures.postgres import Database
 from fixtures.workers import Stage, StageOn
 from lab.postgres import Server
-from poolkeeper.pytest_plugin import MakeKit
 from poolkeeper.store import connect, migrate
 from poolkeeper.store.statements import statements
-from poolkeeper.testing import Kit
+from poolkeeper.testing import Kit, MakeKit
 
 
 @pytest.fixture

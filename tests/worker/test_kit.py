@@ -10,8 +10,7 @@ import pytest
 
 from fixtures.kits import ON_BOTH, app, fetch, log
 from poolkeeper import Context, NotFound, Poolkeeper, PoolkeeperError, Refused
-from poolkeeper.pytest_plugin import MakeKit
-from poolkeeper.testing import Delivery, Kit
+from poolkeeper.testing import Delivery, Kit, MakeKit
 
 pytestmark = ON_BOTH
 

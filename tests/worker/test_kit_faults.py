@@ -8,8 +8,7 @@ import pytest
 
 from fixtures.kits import ON_BOTH, app, ends, fetch, fetch_once, log
 from poolkeeper import Conflict, Context, LeaseLost, Poolkeeper, Snooze
-from poolkeeper.pytest_plugin import MakeKit
-from poolkeeper.testing import Kit, Point
+from poolkeeper.testing import Kit, MakeKit, Point
 
 pytestmark = ON_BOTH
 

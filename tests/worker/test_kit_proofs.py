@@ -9,8 +9,7 @@ import pytest
 
 from fixtures.kits import ON_BOTH, app, ends, fetch, fetch_once, log
 from poolkeeper import Context, Poolkeeper, Reject
-from poolkeeper.pytest_plugin import MakeKit
-from poolkeeper.testing import AsyncKit, Delivery, Kit, Point
+from poolkeeper.testing import AsyncKit, Delivery, Kit, MakeKit, Point
 
 pytestmark = ON_BOTH
 

@@ -1,13 +1,33 @@
 """Q50: whatever a test does with a kit, in this process and on a Postgres: random tests, compared step by step; a difference is a fault."""
 
 import random
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from poolkeeper import Context, Dead, Poolkeeper, PoolkeeperError, Refused, Reject, RetryAfter, Snooze
+from fixtures.postgres import Database
+from poolkeeper import (
+    Client,
+    Context,
+    Dead,
+    Misconfigured,
+    Poolkeeper,
+    PoolkeeperError,
+    Refused,
+    Reject,
+    RetryAfter,
+    Snooze,
+)
+from poolkeeper.policy import QueuePolicy
+from poolkeeper.store import calls, connect, run
+from poolkeeper.store.call import Call
+from poolkeeper.store.call import value as the_value
 from poolkeeper.testing import Delivery, Kit, Point, TaskNow
+from poolkeeper.testing.database import template
 
 SEEDS = 50
 IN_SHORT = 3
@@ -172,3 +192,57 @@ def test_both_places_show_the_same(seed: int, poolkeeper_dsn: str) -> None:
     with Kit(app, policy=policy) as here, Kit(app, policy=policy, dsn=poolkeeper_dsn) as there:
         for mine, other in zip(carried_out(here, does), carried_out(there, does), strict=True):
             assert mine == other
+
+
+def test_a_task_that_the_application_submitted_is_delivered_too(poolkeeper_dsn: str) -> None:
+    """Q50: on a Postgres, in the order of its queue; another one is named and unharmed."""
+    with connect(poolkeeper_dsn) as conn, Kit(app, dsn=poolkeeper_dsn) as kit:
+        spec = QueuePolicy().to_store()
+        run(conn, calls.apply_policy("local", "default", "default", "its-own", spec, who="test"))
+        one, two = (Client(conn).submit("its-own", "play.sync", []).task_id for _ in range(2))
+        assert one is not None
+        assert two is not None
+        with pytest.raises(
+            RuntimeError, match=f"{two} is not the next one of queue default/its-own; deliver {one} first"
+        ):
+            kit.deliver(two)
+        assert [kit.deliver(each).result for each in (one, two)] == [[1, 0], [1, 0]]
+        assert kit.get(one).endings == ("succeeded",)
+
+
+def test_a_clock_that_is_not_a_kits_is_not_moved(database: Database) -> None:
+    """Q50: a database that somebody works with is left alone."""
+    with pytest.raises(Misconfigured, match="not made for the testing kit"):
+        Kit(app, dsn=database.dsn)
+
+
+def test_the_clock_goes_on_when_no_kit_is_open(poolkeeper_dsn: str) -> None:
+    """Q50: real workers may run on such a database as well."""
+    with connect(poolkeeper_dsn) as conn:
+
+        def moves() -> bool:
+            asked = [run(conn, Call("now", {}, the_value, file="testing.sql")) for _ in range(2)]
+            return bool(asked[0] < asked[1])
+
+        assert moves()
+        with Kit(app, dsn=poolkeeper_dsn) as kit, Kit(app, dsn=poolkeeper_dsn) as other:
+            kit.clock.advance(1000)
+            assert not moves()
+            other.close()
+            assert not moves()
+            later = kit.clock.now()
+        assert moves()
+        assert run(conn, Call("now", {}, the_value, file="testing.sql")) >= later
+
+
+@pytest.mark.wide
+def test_a_login_that_may_create_databases_and_roles_is_enough(pg_dsn: str) -> None:
+    """Q50: as docs/how-to/test-a-handler.md says; no superuser."""
+    login = f"kit_{secrets.token_hex(4)}"
+    with psycopg.connect(pg_dsn, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {login} LOGIN CREATEDB CREATEROLE PASSWORD 'test'")
+        try:
+            with template(make_conninfo(pg_dsn, user=login, password="test")) as clone, Kit(app, dsn=clone()) as kit:
+                assert kit.run("play.sync", []).result == [1, 0]
+        finally:
+            conn.execute(f"DROP OWNED BY {login}; DROP ROLE {login}")

@@ -5,24 +5,15 @@ Guarantees: whoever uses none of it pays nothing: no module of Poolkeeper is imp
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from poolkeeper import Poolkeeper
-    from poolkeeper.testing import AsyncKit, Kit
+    from poolkeeper.testing import AsyncKit, Kit, MakeKit
 
 PLACES = ("process", "postgres")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class MakeKit(Protocol[T_co]):
-    """What the fixtures give: makes kits, which are closed when the test is over."""
-
-    def __call__(self, app: "Poolkeeper", *, policy: Mapping[str, Any] | None = None) -> T_co:
-        """Return a kit for the handlers of `app`; `policy`: of the queue, as in a TaskQueue's spec."""
-        ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from poolkeeper.testing.kit import AsyncKit, Kit
+    from poolkeeper.testing.kit import AsyncKit, Kit, MakeKit
     from poolkeeper.testing.place import Delivery, TaskNow
     from poolkeeper.testing.points import Point
     from poolkeeper.testing.runner import TestResult, arun_task, run_task
 
-__all__ = ["AsyncKit", "Delivery", "Kit", "Point", "TaskNow", "TestResult", "arun_task", "run_task"]
+__all__ = ["AsyncKit", "Delivery", "Kit", "MakeKit", "Point", "TaskNow", "TestResult", "arun_task", "run_task"]
 
 _HOMES = {
-    "kit": ("AsyncKit", "Kit"),
+    "kit": ("AsyncKit", "Kit", "MakeKit"),
     "place": ("Delivery", "TaskNow"),
     "points": ("Point",),
     "runner": ("TestResult", "arun_task", "run_task"),

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Protocol, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from poolkeeper.app import Poolkeeper
@@ -22,6 +22,7 @@ from poolkeeper.testing.points import Point
 from poolkeeper.testing.survival import Look, World
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Wishes(TypedDict, total=False):
@@ -44,6 +45,14 @@ class Happens(TypedDict, total=False):
     """Its worker is told to stop: `ctx.stopping` is set."""
     overtaken_at: Point | None
     """It stands still until its lease is lost and another delivery has ended the task; then it goes on."""
+
+
+class MakeKit(Protocol[T_co]):
+    """What the fixtures give: `poolkeeper_kit: MakeKit[Kit]`. The kits that it makes are closed when the test is over."""
+
+    def __call__(self, app: Poolkeeper, *, policy: Mapping[str, Any] | None = None) -> T_co:
+        """Return a kit for the handlers of `app`; `policy`: of the queue, as in a TaskQueue's spec."""
+        ...
 
 
 class Clock:

@@ -7,8 +7,10 @@ from then on. Works only in a database that the kit made (`database.fresh`): els
 import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import UUID
+
+import psycopg
 
 from poolkeeper.app import Handler
 from poolkeeper.client import Client
@@ -22,9 +24,6 @@ from poolkeeper.store.call import Call, nothing, value
 from poolkeeper.store.rows import Claimed
 from poolkeeper.testing.place import Held, TaskNow
 from poolkeeper.worker import owntransaction
-
-if TYPE_CHECKING:
-    import psycopg
 
 POOL = "default/kit"
 
@@ -89,23 +88,28 @@ class Stored:
         """Register a session and take a turn; what may have killed its process runs alone (Q27)."""
         self._sweep()
         queue, type_ = self._place_of(task_id)
-        info = {"build": "test"}
-        session = self._run(calls.register_session(POOL, [queue], [type_], concurrency=1, info=info))
-        answer = self._run(calls.turn(session, 1, 0, [], 1))
-        turn = 1
-        if not answer.claimed:
-            answer, turn = self._run(calls.turn(session, 2, 1, [], 1, isolated=True)), 2
-        if not answer.claimed:
-            self._run(calls.end_session(session))
+        with self._lock, self._conn.transaction() as claiming:
+            held = self._claimed(queue, type_)
+            if held is not None and held.claimed.task_id != task_id:
+                raise psycopg.Rollback(claiming)
+        if held is None:
             return None
-        held = _Held(answer.claimed[0], session)
-        held.turn = turn
-        if held.claimed.task_id != task_id:
-            other = held.claimed.task_id
-            self._give_back(held)
-            raise RuntimeError(f"task {task_id} is not the next one of queue {queue}; deliver {other} first")
+        if held.claimed.task_id != task_id:  # unharmed: that claim never was
+            first = held.claimed.task_id
+            raise RuntimeError(f"task {task_id} is not the next one of queue {queue}; deliver {first} first")
         self._alive.add(held)
         return held
+
+    def _claimed(self, queue: str, type_: str) -> _Held | None:
+        session = self._run(calls.register_session(POOL, [queue], [type_], concurrency=1, info={"build": "test"}))
+        for turn, isolated in ((1, False), (2, True)):
+            answer = self._run(calls.turn(session, turn, turn - 1, [], 1, isolated=isolated))
+            if answer.claimed:
+                held = _Held(answer.claimed[0], session)
+                held.turn = turn
+                return held
+        self._run(calls.end_session(session))
+        return None
 
     def save(self, held: Held, value: Any, sequence: int, version: int) -> None:
         """Store a checkpoint."""
@@ -201,11 +205,6 @@ class Stored:
                 view = Client(self._conn).get(task_id)
             self._queues[task_id] = (view.queue, view.type)
         return self._queues[task_id]
-
-    def _give_back(self, held: _Held) -> None:
-        back = Settle(held.claimed.task_id, held.claimed.token, "handed_back", started=False)
-        self._run(calls.turn(held.session, held.turn + 1, held.turn, [back], 0))
-        self._run(calls.end_session(held.session))
 
     def _renew(self) -> None:
         sessions = [held.session.id for held in self._alive if isinstance(held, _Held)]
