@@ -3,12 +3,13 @@
 import argparse
 import sys
 
-from benchmarks import bulk, drain, figures, flatness, footprint, hog, pickup, recovery, submit
+from benchmarks import bulk, drain, figures, flatness, footprint, hog, pickup, recovery, scaling, submit
 from benchmarks.peers import Peer, installed
 from benchmarks.rig import Rig
 from lab.postgres import Server
 
 STORE = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F11")
+OPERATOR = ("F20", "F26")
 BESIDE_PEERS = {"F1", "F2", "F3"}
 
 
@@ -35,30 +36,38 @@ def store(ids: set[str], peers: list[Peer], *, quick: bool) -> list[figures.Figu
     return found
 
 
-def operator(*, quick: bool) -> list[figures.Figure]:
-    """The figures of the operator, on a control plane."""
-    from benchmarks import breach
+def operator(ids: set[str], *, quick: bool) -> list[figures.Figure]:
+    """The figures of the operator: on a control plane, and in simulation."""
+    found: list[figures.Figure] = []
+    if "F20" in ids:
+        from benchmarks import breach
 
-    return breach.figures(rounds=6 if quick else 30)
+        found += breach.figures(rounds=6 if quick else 30)
+    if "F26" in ids:
+        found += scaling.figures(quick=quick)
+    return found
 
 
 def main() -> int:
     """Return 0 when every figure that must be reached was."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("store", "operator"))
-    parser.add_argument("ids", nargs="*", type=str.upper, help=f"{', '.join(STORE)} (F9 with F10); default: all")
+    parser.add_argument(
+        "ids", nargs="*", type=str.upper, help=f"{', '.join((*STORE, *OPERATOR))} (F9 with F10); default: all"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of a fifth of the tasks, backlogs of a fifth")
     parser.add_argument("--peers", default="all", help="names with commas between, all, or none")
     given = parser.parse_args()
-    ids = set(given.ids or STORE)
-    if unknown := ids - set(STORE):
-        parser.error(f"there is no figure {', '.join(sorted(unknown))}; there are {', '.join(STORE)}")
+    known = STORE if given.what == "store" else OPERATOR
+    ids = set(given.ids or known)
+    if unknown := ids - set(known):
+        parser.error(f"{given.what} has no figure {', '.join(sorted(unknown))}; it has {', '.join(known)}")
     peers: list[Peer] = []
     if given.what == "store" and ids & BESIDE_PEERS and given.peers != "none":
         peers = installed(None if given.peers == "all" else set(given.peers.split(",")))
     for peer in peers:
         print(f"peer: {peer.name} {peer.about['version']}, {peer.about['settings']}", flush=True)
-    found = store(ids, peers, quick=given.quick) if given.what == "store" else operator(quick=given.quick)
+    found = store(ids, peers, quick=given.quick) if given.what == "store" else operator(ids, quick=given.quick)
     figures.show(found)
     if not given.ids and given.peers == "all":  # what is written is one run of everything
         print(f"written: {figures.write(given.what, found, peers)}")

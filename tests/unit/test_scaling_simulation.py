@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from fixtures.simulation import World
 from poolkeeper_operator.decide.signals import ScalingPolicy
+from poolkeeper_operator.simulation.own import Own
+from poolkeeper_operator.simulation.world import World
 
 TARGET = 30.0
 POLICY = ScalingPolicy(maximum=200, concurrency=4, target_age=timedelta(seconds=TARGET))
@@ -17,6 +18,10 @@ LOADS = {
     "a slow wave": lambda t: (max(0.01, 2 + 2 * math.sin(t / 300)), 10.0),
     "a step up": lambda t: (1.0 if t < 900 else 6.0, 5.0),
 }
+
+
+def world():
+    return World(Own(POLICY), concurrency=POLICY.concurrency)
 
 
 def arrivals(load, until, seed=7):
@@ -33,7 +38,7 @@ def arrivals(load, until, seed=7):
 
 @pytest.mark.parametrize("load", LOADS)
 def test_work_starts_within_the_target_and_pods_follow_the_load(load):
-    outcome = World(POLICY).run(arrivals(LOADS[load], 1800), 1800)
+    outcome = world().run(arrivals(LOADS[load], 1800), 1800)
     assert outcome.late(TARGET) <= 0.01
     assert outcome.pod_seconds * POLICY.concurrency <= 2 * outcome.busy_seconds + 4 * 300
     assert outcome.turns <= 20
@@ -42,7 +47,7 @@ def test_work_starts_within_the_target_and_pods_follow_the_load(load):
 
 def test_a_burst_from_zero_is_late_for_nobody_and_ends_at_zero():
     burst = [(10 + i / 1000, 5.0) for i in range(400)]
-    outcome = World(POLICY).run(burst, 1200)
+    outcome = world().run(burst, 1200)
     assert outcome.late(TARGET) == 0
     assert outcome.sizes[-1] == 0
     assert outcome.turns == 1, "up once and down once"
@@ -52,15 +57,14 @@ def test_a_burst_from_zero_is_late_for_nobody_and_ends_at_zero():
 def test_bursts_of_the_same_kind_are_answered_with_what_was_learned():
     """The first burst is sized on an assumption, the second on the measured service time: fewer pods, still nobody late."""
     bursts = [(start + i / 1000, 5.0) for start in (10, 610) for i in range(400)]
-    world = World(POLICY)
-    outcome = world.run(bursts, 1200)
+    outcome = world().run(bursts, 1200)
     first, second = max(outcome.sizes[:120]), max(outcome.sizes[120:])
     assert second < first / 2
     assert outcome.late(TARGET) <= 0.01
 
 
 def test_a_lone_task_is_done_by_one_pod_that_goes_again():
-    outcome = World(POLICY).run([(10, 20.0)], 600)
+    outcome = world().run([(10, 20.0)], 600)
     assert max(outcome.sizes) == 1
     assert outcome.sizes[-1] == 0
     assert outcome.waits[0] <= 15
