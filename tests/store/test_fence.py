@@ -107,7 +107,7 @@ def test_what_was_told_beyond_this_holds_it(scene: Scene) -> None:
         ({"timeline": "00000000", "lsn": "FFFFFFFF/0"}, None, "lost_commits"),
     ):
         with scene.owner.transaction(force_rollback=True):
-            scene.owner.execute("UPDATE poolkeeper.contact SET timeline_lsn = pg_current_wal_insert_lsn()")
+            scene.owner.execute("UPDATE poolkeeper.contact SET timeline_lsn = 'FFFFFFFE/0'")
             scene.owner.execute(ask, [session, renewals, session, Jsonb(change)])
             assert scene.rows(HERE)[0].held_why == why, (change, renewals)
 

@@ -268,3 +268,65 @@ def test_limiters_and_openings_that_nobody_needs_go(walks: Walks) -> None:
     else:
         raise AssertionError("limiters that nobody needs stay")
     assert openings(walks) == {(queue_id, lane): 1 for queue_id in kept for lane in idle[1:]}
+
+
+def test_who_reaches_a_lane(walks: Walks) -> None:
+    """Q11: by type, by tenants that it takes or leaves out, and live where that is asked for."""
+    ask = "SELECT poolkeeper.reaches(%s::poolkeeper.reach[], 5, 1, %s)"
+    for reach, known, live in (
+        (None, False, False),
+        ('{"(\\"{1,2}\\",,{},t)"}', True, True),
+        ('{"(\\"{1,2}\\",,{},f)"}', True, False),
+        ('{"(\\"{2,3}\\",,{},t)"}', False, False),
+        ('{"(\\"{1,2}\\",\\"{5,6}\\",{},t)"}', True, True),
+        ('{"(\\"{1,2}\\",\\"{6,7}\\",{},t)"}', False, False),
+        ('{"(\\"{1,2}\\",,\\"{5,6}\\",t)"}', False, False),
+        ('{"(\\"{1,2}\\",,\\"{6,7}\\",t)"}', True, True),
+        ('{"(\\"{2,3}\\",,{},t)","(\\"{1}\\",,{},f)"}', True, False),
+    ):
+        assert walks.answers(ask, reach, False) == [(known,)], reach
+        assert walks.answers(ask, reach, True) == [(live,)], reach
+
+
+def test_who_can_run_what_is_said_queue_by_queue(walks: Walks) -> None:
+    """Q11: of sessions that are heard of, not drained and not ended, and of each pool's last; whole ones apart from narrow ones."""
+    one, two, three, four, five, six = (walks.types(f"type.{n}")[0] for n in range(6))
+    home, other = walks.queue_ids[PLAIN], walks.queue_ids[BOUNDED]
+    walks.owner.execute(
+        "UPDATE poolkeeper.session SET ended_at = now(); UPDATE poolkeeper.pool SET known_queues = NULL, known_keys = NULL, known_types = NULL"
+    )
+    walks.owner.execute("UPDATE poolkeeper.queue SET visibility_timeout = '60 s' WHERE id = %s", [other])
+    new = (
+        "INSERT INTO poolkeeper.session (id, secret_hash, pool_id, role, queues, queue_ids, types, type_keys, tenants, tenants_except, concurrency, info, registered_at, renewed_at, ended_at, draining)"
+        " SELECT gen_random_uuid(), '', %s, 'r', '{}', %s, '{}', %s, %s, %s, 1, '{}', poolkeeper.clock(), poolkeeper.clock() - make_interval(secs => %s), CASE WHEN %s THEN now() END, %s"
+    )
+    pool = walks.pool_id()
+    for ids, key, tenants, but, silent, ended, draining in (
+        ([home], one, None, None, 0, False, False),
+        ([home, other], two, None, None, 30, False, False),
+        ([other], three, ["t1"], None, 0, False, False),
+        ([home], four, None, ["t2"], 0, False, False),
+        ([home], five, None, None, 0, True, False),
+        ([home], six, None, None, 0, False, True),
+    ):
+        walks.owner.execute(new, [pool, ids, [key], tenants, but, silent, ended, draining])
+    walks.owner.execute(
+        "UPDATE poolkeeper.pool SET known_queues = '{default/plain,other/bounded,elsewhere/plain}', known_keys = %s WHERE id = %s",
+        [[six], pool],
+    )
+    told = {
+        row[0]: row[1:]
+        for row in walks.answers(
+            "SELECT queue_id, live, known, array_length(narrow, 1), named FROM poolkeeper.capable(NULL, poolkeeper.clock())"
+        )
+    }
+    assert told == {
+        home: ([one], sorted([one, six]), 1, ["t2"]),
+        other: ([two], [two], 1, ["t1"]),
+    }
+    for queue_id, wanted in told.items():
+        (alone,) = walks.answers(
+            "SELECT live, known, array_length(narrow, 1), named FROM poolkeeper.capable(%s, poolkeeper.clock())",
+            queue_id,
+        )
+        assert alone == wanted
