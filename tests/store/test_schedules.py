@@ -32,6 +32,7 @@ def test_the_same_again_changes_nothing(scene: Scene) -> None:
     fire(scene)
     before = scene.rows("SELECT * FROM poolkeeper.schedule")
     assert put(scene).changed is False
+    assert put(scene, task={"type": "a.b", "payload": 1.0, "tenant": "default"}).changed is False
     assert scene.rows("SELECT * FROM poolkeeper.schedule") == before
     scene.ask("person", calls.pause_schedule("q", "report", True))
     changed = put(scene, task={"type": "a.b", "payload": 2})
@@ -50,6 +51,7 @@ def test_what_is_asked_for_is_listed(scene: Scene) -> None:
     )
     assert (found.catch_up, found.catch_up_limit, found.set_by, found.paused) == ("all", 7, "ann", False)
     assert found.task == {
+        "tenant": "default",
         "type": "a.b",
         "payload": {"x": 1},
         "priority": 7,

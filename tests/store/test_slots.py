@@ -162,6 +162,31 @@ class TestFiring:
         put(begun, cron="*/2 * * * *", catch_up="all", task={"type": "a.b", "payload": 2})
         assert (fire(begun), slots(begun)) == (1, ["09:06"])
 
+    def test_a_change_at_the_moment_of_a_slot_loses_none(self, begun: Scene) -> None:
+        """Q34: a deploy that sets another expression before anybody has fired; once, whoever comes afterwards. What is older is told as missed."""
+        at(begun, "08:00:02")
+        old = [planned(one) for one in begun.ask("worker", calls.due_schedules(None)).schedules]
+        put(begun, cron="*/20 * * * *")
+        assert (slots(begun), begun.ask("worker", calls.fire_schedules(old)), fire(begun)) == (["08:00"], [], 0)
+        assert (told(begun).fired_at, told(begun).missed_at) == (datetime(2027, 1, 1, 8, 0, tzinfo=UTC), None)
+        at(begun, "08:25")
+        put(begun)
+        assert (fire(begun), slots(begun), told(begun).missed_at) == (
+            0,
+            ["08:00"],
+            datetime(2027, 1, 1, 8, 20, tzinfo=UTC),
+        )
+        at(begun, "08:30:02")
+        begun.queue(paused=True)
+        put(begun, cron="*/20 * * * *")
+        assert (slots(begun), told(begun).missed_at) == (["08:00"], datetime(2027, 1, 1, 8, 30, tzinfo=UTC))
+        begun.queue()
+        fire(begun)
+        at(begun, "08:40:02")
+        begun.ask("person", calls.pause_schedule("q", NAME, True))
+        put(begun)
+        assert slots(begun) == ["08:00"]
+
     @pytest.mark.usefixtures("this_month_again")
     @pytest.mark.parametrize(
         ("zone", "cron", "begin", "fired"),

@@ -54,7 +54,8 @@ END $$;
 
 -- Sets a schedule: {cron, zone, catch_up, catch_up_limit}, and a task as submit takes it, without key, run_at, delay and
 -- traceparent. The same again changes nothing, so a program can say it at each start; one that is paused stays so. Slots are
--- counted from now on: the first time, and where cron or zone have changed. Nothing that was open before is fired then.
+-- counted from now on: the first time, and where cron or zone have changed. Nothing that was open before is fired then, but for a
+-- slot that came within the last minute: a change at the moment of a slot, as by a deploy, loses none.
 CREATE OR REPLACE FUNCTION poolkeeper.set_schedule(_queue text, _name text, _schedule jsonb, _task jsonb, _who text)
 RETURNS TABLE (code text, created boolean, changed boolean)
 LANGUAGE plpgsql SECURITY DEFINER
@@ -75,6 +76,7 @@ DECLARE
     _row    poolkeeper.schedule;
     _code   text;
     _anew   boolean;
+    _last   record;
     _wait   text := current_setting('lock_timeout');
 BEGIN
     _who := left(coalesce(_who, session_user), 200);
@@ -88,6 +90,7 @@ BEGIN
     END IF;
     PERFORM poolkeeper.demand_durable();
     PERFORM set_config('lock_timeout', '5s', true);
+    _task := _task || jsonb_build_object('tenant', _tenant);  -- said or not, it is the same
     _most := coalesce((_schedule ->> 'catch_up_limit')::integer, 100);
     INSERT INTO poolkeeper.schedule (queue_id, tenant, name, cron, zone, catch_up, catch_up_limit, task, set_by, set_at, counted_to, look_at)
     VALUES (_q.id, _tenant, _name, _cron, _zone, _how, _most, _task, _who, _now, _now, _now)
@@ -105,12 +108,18 @@ BEGIN
         RETURN;
     END IF;
     _anew := (_row.cron, _row.zone) <> (_cron, _zone);
+    SELECT NULL::timestamptz AS last, NULL::uuid AS task, CASE WHEN _anew AND _row.due_at <= _now THEN _row.due_at END AS missed INTO _last;
+    IF _last.missed > _now - interval '1 minute' AND NOT _row.paused THEN
+        SELECT f.last, f.task, CASE WHEN f.last IS NULL THEN _row.due_at END AS missed INTO _last
+        FROM poolkeeper.submit_slots(_q.namespace || '/' || _q.name, ARRAY[ROW(_row.id, NULL, ARRAY[_row.due_at], NULL, NULL, NULL, NULL)::poolkeeper.slot_plan]) AS f;
+    END IF;
     UPDATE poolkeeper.schedule AS s
     SET cron = _cron, zone = _zone, catch_up = _how, catch_up_limit = _most, task = _task, set_by = _who, set_at = _now, version = s.version + 1,
         counted_to = CASE WHEN _anew THEN greatest(s.counted_to, _now) ELSE s.counted_to END,
         due_at = CASE WHEN NOT _anew THEN s.due_at END,
         look_at = CASE WHEN NOT s.paused THEN coalesce(CASE WHEN NOT _anew THEN s.due_at END, greatest(s.counted_to, _now)) END,
-        refused = NULL, refusals = 0
+        refused = NULL, refusals = 0, fired_at = coalesce(_last.last, s.fired_at), fired_task = coalesce(_last.task, s.fired_task),
+        missed_at = greatest(s.missed_at, _last.missed)
     WHERE s.id = _row.id;
     PERFORM poolkeeper.wake();
     RETURN QUERY SELECT NULL::text, false, true;
