@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.neighbours import BOUNDED, FOREIGN, PLAIN, Crowd
+from fixtures.neighbours import BOUNDED, FOREIGN, LIMITED, PLAIN, Crowd
 from poolkeeper.codes import Code
 from poolkeeper.store import Verdict, calls
 
@@ -62,6 +62,7 @@ def test_a_key_is_taken_for_one_tenant_in_one_queue(crowd: Crowd, bulk: bool) ->
         {**MINE, "payload": 3},
         {**MINE, "key": "third", "type": "A B"},
         {**MINE, "key": "third", "payload": 4},
+        {**MINE, "tenant": "t2"},
     ]
     for queue in (PLAIN, BOUNDED):
         (known,) = crowd.scene.rows(
@@ -76,10 +77,12 @@ def test_a_key_is_taken_for_one_tenant_in_one_queue(crowd: Crowd, bulk: bool) ->
             Code.KEY_CONFLICT,
             Code.TYPE_INVALID,
             None,
+            None,
         ]
-        assert [v.created for v in told] == [True, True, True, True, False, False, False, False, False, True]
+        assert [v.created for v in told] == [*[True] * 4, *[False] * 5, True, False]
+        assert told[10].task_id == told[0].task_id
         assert (told[4].task_id, told[6].task_id) == (told[1].task_id, known.task_id)
-        assert [v.state for v in told] == [*["ready"] * 5, None, "ready", None, None, "ready"]
+        assert [v.state for v in told] == [*["ready"] * 5, None, "ready", None, None, "ready", "ready"]
         keys = crowd.scene.rows(
             "SELECT tenant, key, task_id FROM poolkeeper.task_key WHERE queue_id = %s", crowd.queue_ids[queue]
         )
@@ -167,3 +170,26 @@ def test_each_refusal_is_told_by_its_code(crowd: Crowd) -> None:
     scene.queue(PLAIN, paused=True)
     with crowd.untouched():
         assert submits(crowd, PLAIN, MINE | {"key": None}, bulk=False)[0].code == Code.QUEUE_PAUSED
+
+
+def test_what_was_counted_is_of_the_own_queue(crowd: Crowd) -> None:
+    """Q7: where so much may wait that a submit goes by the last count, of the queue and of the tenant there."""
+    scene, home = crowd.scene, crowd.queue_ids[PLAIN]
+    lane = scene.value("SELECT poolkeeper.lane_key(%s, 't1')", home)
+    for policy, code in (
+        ({"max_waiting": 5000}, Code.QUEUE_LIMIT),
+        ({"max_waiting_per_tenant": 5000}, Code.TENANT_QUEUE_LIMIT),
+    ):
+        for full in (PLAIN, LIMITED):
+            scene.queue(PLAIN, **policy)
+            scene.owner.execute(
+                "INSERT INTO poolkeeper.backlog SELECT q.id, CASE WHEN q.id = %s THEN 5000 ELSE 0 END, poolkeeper.clock(), '0' FROM poolkeeper.queue AS q"
+                " ON CONFLICT (queue_id) DO UPDATE SET waiting = EXCLUDED.waiting, counted_at = EXCLUDED.counted_at, took = '0'",
+                [crowd.queue_ids[full]],
+            )
+            scene.owner.execute("DELETE FROM poolkeeper.backlog_lane")
+            scene.owner.execute(
+                "INSERT INTO poolkeeper.backlog_lane SELECT q.id, %s, CASE WHEN q.id = %s THEN 5000 ELSE 2500 END FROM poolkeeper.queue AS q",
+                [lane, crowd.queue_ids[full]],
+            )
+            assert scene.verdict(queue=PLAIN, tenant="t1").code == (code if full == PLAIN else None)
