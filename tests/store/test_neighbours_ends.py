@@ -183,11 +183,15 @@ def test_keys_sessions_and_reports_go_by_their_own_age(walks: Walks) -> None:
     walks.owner.execute(
         "DELETE FROM poolkeeper.retention_walk; DELETE FROM poolkeeper.decision;"
         "INSERT INTO poolkeeper.decision (pool_id, at, decision) SELECT p.id, now() - interval '40 d', '{}' FROM poolkeeper.pool AS p, generate_series(1, 20 + p.id);"
-        "INSERT INTO poolkeeper.retention_walk (kind, began_at) SELECT k, now() FROM unnest('{payload,pools}'::text[]) AS k"
+        "INSERT INTO poolkeeper.retention_walk (kind, began_at) SELECT k, now() FROM unnest('{payload,pools}'::text[]) AS k;"
+        "UPDATE poolkeeper.retention_walk SET pool_id = 5 WHERE kind = 'payload'"
     )
     pools = walks.answers("SELECT pool_id, count(*) FROM poolkeeper.decision GROUP BY 1")
     assert walks.answers("SELECT decisions FROM poolkeeper.forget_reports(%s, %s)", FEW, now) == [
         (sum(n - 20 for _, n in pools),)
     ]
     assert {n for _, n in walks.answers("SELECT pool_id, count(*) FROM poolkeeper.decision GROUP BY 1")} == {20}
-    assert walks.answers("SELECT DISTINCT pool_id FROM poolkeeper.retention_walk") == [(0,)]
+    assert walks.answers("SELECT kind, pool_id FROM poolkeeper.retention_walk ORDER BY 1") == [
+        ("payload", 5),
+        ("pools", 0),
+    ]

@@ -96,6 +96,7 @@ def test_tenure_is_used_up_by_its_own_runs_since_its_own_requeue(walks: Walks) -
     other = next(each.task_id for each in walks.scene.rows(LEASES) if each.task_id != row.task_id)
     for task, kind, version in ((row.task_id, "requeued", 20), (row.task_id, "woke", 40), (other, "requeued", 50)):
         walks.owner.execute(event, [task, row.queue_id, kind, version])
+    walks.owner.execute(earlier, [str(other), 16, 60, row.started_at - timedelta(seconds=9), row.started_at, 16])
     ask = "SELECT poolkeeper.tenure_end(l, q) FROM poolkeeper.lease AS l JOIN poolkeeper.queue AS q ON q.id = l.queue_id WHERE l.task_id = %s"
     assert walks.answers(ask, row.task_id) == [(row.started_at + timedelta(seconds=50),)]  # its first: no look
     walks.owner.execute("UPDATE poolkeeper.lease SET delivery = 15 WHERE task_id = %s", [row.task_id])
@@ -105,10 +106,7 @@ def test_tenure_is_used_up_by_its_own_runs_since_its_own_requeue(walks: Walks) -
 def test_progress_is_of_the_leases_that_are_named(walks: Walks) -> None:
     """Q21: of that session, where its queue asks for it."""
     now, session = limited(walks), walks.worker.session.id
-    walks.owner.execute(
-        "UPDATE poolkeeper.lease SET progress_by = %s WHERE started_at IS NOT NULL AND (turn + queue_id) %% 3 > 0",
-        [now],
-    )
+    walks.owner.execute("UPDATE poolkeeper.lease SET progress_by = %s WHERE started_at = %s", [now, now])
     rows = walks.scene.rows(LEASES)
     named = [row.task_id for n, row in enumerate(rows) if n % 3]
     walks.answers("SELECT poolkeeper.progressed(%s, %s, %s)", named, session, now)
@@ -129,7 +127,8 @@ def test_why_a_lease_was_lost_is_told_by_its_own_last_delivery(walks: Walks) -> 
     limited(walks)
     rows = walks.scene.rows("SELECT task_id, session_id, delivery FROM poolkeeper.delivery ORDER BY task_id, delivery")
     walks.owner.execute("UPDATE poolkeeper.delivery SET reason = 'max_tenure'")
-    one = rows[0]
+    one, theirs = rows[0], next(row for row in rows if row.session_id != rows[0].session_id)
+    assert walks.answers("SELECT poolkeeper.lost_by(%s, %s)", theirs.task_id, one.session_id) == [("lease_expired",)]
     walks.owner.execute("UPDATE poolkeeper.delivery SET reason = 'rejected' WHERE task_id = %s", [one.task_id])
     ask = "SELECT poolkeeper.lost_by(%s, %s)"
     other = next(row for row in rows if row.session_id != one.session_id)

@@ -41,7 +41,7 @@ BEGIN
     END IF;
     RETURN (_lease).started_at + (_queue).max_tenure - coalesce((
         SELECT sum(d.ended_at - d.started_at) FROM poolkeeper.delivery AS d
-        WHERE d.retention = 0 AND d.task_id = (_lease).task_id AND d.started_at IS NOT NULL
+        WHERE d.retention = 0 AND d.task_id = (_lease).task_id  -- what never started adds nothing
           AND d.state_version > coalesce((SELECT max(e.state_version) FROM poolkeeper.event AS e
                                           WHERE e.retention = 0 AND e.task_id = (_lease).task_id AND e.kind = 'requeued'), 0)), interval '0');
 END $$;
