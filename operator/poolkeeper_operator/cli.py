@@ -1,4 +1,4 @@
-"""The verbs of `poolkeeper` that need Kubernetes: `operator` runs it, `pool` explains a pool, `crds` prints the schemas."""
+"""The verbs of `poolkeeper` that need Kubernetes: `operator` runs it, `pool` explains and tries a pool, `crds` prints the schemas."""
 
 import asyncio
 import os
@@ -12,8 +12,11 @@ from poolkeeper.codes import Code
 from poolkeeper.errors import Misconfigured
 from poolkeeper_operator.poolcli import LABEL, pool
 from poolkeeper_operator.resources.cli import crds
+from poolkeeper_operator.simulation.cli import simulate
 
 __all__ = ["crds", "operator", "pool"]
+
+pool.add_command(simulate)
 
 
 @click.command()
