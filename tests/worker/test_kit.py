@@ -3,6 +3,8 @@
 On a Postgres they are wide; test_kit_same.py shows in short that the kit works there.
 """
 
+import asyncio
+import gc
 from datetime import timedelta
 from typing import Any
 
@@ -207,3 +209,37 @@ def test_two_kits_of_one_test_know_nothing_of_each_other(poolkeeper_kit: MakeKit
     assert two.run(fetch, 1).outcome == "succeeded"
     assert one.get(waiting).state == "ready"
     assert one.deliver(waiting).outcome == "succeeded"
+
+
+def test_what_a_handler_keeps_belongs_to_one_event_loop(poolkeeper_kit: MakeKit[Kit]) -> None:
+    """Q50: an engine or a client of HTTP that the application made once works in each delivery, as in a worker."""
+    local = Poolkeeper()
+    loops: list[asyncio.AbstractEventLoop] = []
+    kept: list[asyncio.Queue[int]] = []
+
+    @local.task("a.b")
+    async def waits(number: int) -> int:
+        loops.append(asyncio.get_running_loop())
+        if not kept:
+            kept.append(asyncio.Queue())
+        putting = asyncio.get_running_loop().call_soon(kept[0].put_nowait, number)
+        found = await kept[0].get()  # waits, and so belongs to this loop
+        putting.cancel()
+        return found
+
+    kit = poolkeeper_kit(local)
+    assert [kit.run(waits, number).result for number in range(3)] == [0, 1, 2]
+    assert len(set(loops)) == 1
+    kit.close()
+    assert loops[0].is_closed()
+
+
+def test_a_kit_that_nobody_closes_leaves_nothing(poolkeeper_place: str, poolkeeper_dsn: str) -> None:
+    """Q50: warnings are errors here, also of what is found unclosed."""
+    kit: Kit | None = Kit(app, dsn=poolkeeper_dsn if poolkeeper_place == "postgres" else None)
+    assert kit is not None
+    kit.run(fetch, 1)
+    if poolkeeper_place == "postgres":
+        kit.close()  # a connection is the test's to close
+    kit = None
+    gc.collect()

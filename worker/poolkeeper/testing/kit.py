@@ -6,6 +6,7 @@ renews ends. Each task lies in a queue of its own.
 """
 
 import asyncio
+import weakref
 from collections.abc import Coroutine, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -179,15 +180,20 @@ class AsyncKit(_Kit):
 
 
 class Kit(_Kit):
-    """The face for plain tests; the methods are those of `AsyncKit`, and say no more here than what differs."""
+    """The face for plain tests; the methods are those of `AsyncKit`, and say no more here than what differs.
+
+    Coroutines run in one event loop from the first delivery until `close`, as in a worker: what handlers keep may belong to it.
+    """
+
+    _runner: asyncio.Runner | None = None
 
     def deliver(self, task: UUID, **happens: Unpack[Happens]) -> Delivery:
         """Make the next delivery; see `AsyncKit.deliver`."""
-        return _now(self._bench.deliver(task, Events(**happens)))
+        return self._now(self._bench.deliver(task, Events(**happens)))
 
     def finish(self, task: UUID) -> Delivery:
         """Deliver until the task has ended; return the last delivery."""
-        return _now(self._bench.finish(task))
+        return self._now(self._bench.finish(task))
 
     def run(self, handler: Named, payload: Any = None, **wishes: Unpack[Wishes]) -> Delivery:
         """Submit a task and deliver it until it has ended; return the last delivery."""
@@ -203,7 +209,7 @@ class Kit(_Kit):
         **wishes: Unpack[Wishes],
     ) -> list[Delivery]:
         """Show that a second delivery changes nothing; see `AsyncKit.run_twice`."""
-        return _now(survival.run_twice(self._bench, handler, payload, dict(wishes), World(reset, effects)))
+        return self._now(survival.run_twice(self._bench, handler, payload, dict(wishes), World(reset, effects)))
 
     def assert_survives_crashes(
         self,
@@ -215,7 +221,7 @@ class Kit(_Kit):
         **wishes: Unpack[Wishes],
     ) -> list[str]:
         """Crash at every point; see `AsyncKit.assert_survives_crashes`."""
-        return _now(survival.survives_crashes(self._bench, handler, payload, dict(wishes), World(reset, effects)))
+        return self._now(survival.survives_crashes(self._bench, handler, payload, dict(wishes), World(reset, effects)))
 
     def assert_survives_lease(
         self,
@@ -227,7 +233,27 @@ class Kit(_Kit):
         **wishes: Unpack[Wishes],
     ) -> list[str]:
         """Lose the lease at every point; see `AsyncKit.assert_survives_lease`."""
-        return _now(survival.survives_lease(self._bench, handler, payload, dict(wishes), World(reset, effects)))
+        return self._now(survival.survives_lease(self._bench, handler, payload, dict(wishes), World(reset, effects)))
+
+    def close(self) -> None:
+        """Let go of everything; the fixtures do it."""
+        super().close()
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def _now(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+                weakref.finalize(self, self._runner.close)
+            return self._runner.run(work)
+        work.close()
+        raise RuntimeError(
+            "this test is a coroutine; take AsyncKit (fixture poolkeeper_async_kit) and await its methods"
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -245,12 +271,3 @@ def _place(dsn: str | None, policy: QueuePolicy) -> Place:
     from poolkeeper.testing.stored import Stored
 
     return Stored(dsn, policy)
-
-
-def _now(work: Coroutine[Any, Any, T]) -> T:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    work.close()
-    raise RuntimeError("this test is a coroutine; take AsyncKit (fixture poolkeeper_async_kit) and await its methods")
