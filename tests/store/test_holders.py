@@ -20,13 +20,13 @@ ENDER = "CREATE FUNCTION public.ender(_longer interval) RETURNS integer LANGUAGE
 
 def rows_of(database: Database, owner: psycopg.Connection[Any]) -> str:
     """The DSN of a login that may lock rows, of another name than the owner's."""
-    login = sql.Identifier(database.login("locker"))
+    login = sql.Identifier(database.login("nobody"))
     owner.execute(
         sql.SQL("GRANT USAGE ON SCHEMA poolkeeper TO {0}; GRANT ALL ON ALL TABLES IN SCHEMA poolkeeper TO {0}").format(
             login
         )
     )
-    return database.dsn_as("locker")
+    return database.dsn_as("nobody")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def twin(pg_template: Callable[[], Database]) -> Iterator[Database]:
 def powers(scene: Scene) -> Iterator[str]:
     """Such a login, for as long as a test lasts."""
     yield rows_of(scene.database, scene.owner)
-    scene.owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(scene.database.login("locker"))))
+    scene.owner.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(scene.database.login("nobody"))))
 
 
 @pytest.fixture
