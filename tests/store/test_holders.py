@@ -15,7 +15,7 @@ from poolkeeper.store import calls, connect, run
 from store.scene import Scene, await_blocked, meanwhile
 
 LIMITS = ("queue", "pool", "lane", "gate")
-ENDER = "CREATE FUNCTION public.ender(_longer interval) RETURNS integer LANGUAGE sql SECURITY DEFINER AS 'SELECT poolkeeper.end_holders(_longer)'"
+ENDER = "CREATE OR REPLACE FUNCTION public.ender(_longer interval) RETURNS integer LANGUAGE sql SECURITY DEFINER AS 'SELECT poolkeeper.end_holders(_longer)'"
 
 
 def rows_of(database: Database, owner: psycopg.Connection[Any]) -> str:
