@@ -40,9 +40,14 @@ class Walks(Crowd):
     def mix(self) -> None:
         """To be given up at the end of a transaction: lanes that collide, retries in each, one that is too old."""
         self.owner.execute(
-            "UPDATE poolkeeper.ready SET spent = 1, failures = 1 WHERE (seq + queue_id) % 3 = 0;"
+            "CREATE TEMP TABLE place ON COMMIT DROP AS SELECT r.task_id, dense_rank() OVER (ORDER BY r.queue_id)"
+            " + row_number() OVER (PARTITION BY r.queue_id ORDER BY r.seq) AS n,"
+            " row_number() OVER kind AS of_kind, count(*) OVER kind AS alike FROM poolkeeper.ready AS r"
+            " WINDOW kind AS (PARTITION BY r.queue_id, r.lane, r.type_key);"
+            "UPDATE poolkeeper.ready AS r SET spent = 1, failures = 1 FROM place AS p"
+            " WHERE p.task_id = r.task_id AND CASE WHEN p.alike > 1 THEN p.of_kind = 2 ELSE p.n % 3 = 0 END;"
             "UPDATE poolkeeper.ready SET expires_at = poolkeeper.clock() - interval '1 s' WHERE expires_at < poolkeeper.clock() + interval '3 h';"
-            "INSERT INTO poolkeeper.opening (queue_id, lane) SELECT r.queue_id, r.lane FROM poolkeeper.ready AS r WHERE (r.queue_id + r.seq) % 2 = 0"
+            "INSERT INTO poolkeeper.opening (queue_id, lane) SELECT r.queue_id, r.lane FROM poolkeeper.ready AS r JOIN place AS p USING (task_id) WHERE p.n % 2 = 0"
         )
         for table in TABLES:
             self.owner.execute(

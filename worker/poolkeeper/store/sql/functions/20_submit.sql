@@ -231,6 +231,7 @@ LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
+SET plan_cache_mode = force_generic_plan  -- planned once for a connection: planning was more than half of a single submit
 AS $$
 #variable_conflict use_column
 DECLARE
