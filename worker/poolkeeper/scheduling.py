@@ -4,6 +4,7 @@ Guarantees: an expression, zone or catch-up policy that cannot be is refused bef
 store refuses is raised, with the schedule's name and the remedy.
 """
 
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypedDict, TypeVar, Unpack
 
@@ -45,11 +46,12 @@ class Recurring(TypedDict, total=False):
     ordering_key: str | None
 
 
-class Schedules:
+class Schedules(ABC):
     """The synchronous face; schedules are named within a queue and tenant."""
 
+    @abstractmethod
     def _run(self, call: Call[T]) -> T:
-        raise NotImplementedError
+        """Run a call on the client's connection."""
 
     def schedule(
         self, queue: str, name: str, cron: str, type: str, payload: Any = None, *,  # noqa: A002
@@ -80,11 +82,12 @@ class Schedules:
         return self._run(_listed(queue))
 
 
-class AsyncSchedules:
+class AsyncSchedules(ABC):
     """The asynchronous face of the same."""
 
+    @abstractmethod
     async def _run(self, call: Call[T]) -> T:
-        raise NotImplementedError
+        """Run a call on the client's connection."""
 
     async def schedule(
         self, queue: str, name: str, cron: str, type: str, payload: Any = None, *,  # noqa: A002

@@ -172,7 +172,8 @@ class Databases:
         if self._purging(namespace, name):
             return SOON
         waiting = any(is_purging(queue) for queue in self._queues_of(namespace, name))
-        if waiting and time.monotonic() - since < TOGETHER:
+        held = (namespace, name) in self._context.links  # once it is let go there is nothing to wait for
+        if waiting and held and time.monotonic() - since < TOGETHER:
             return CONNECTING
         self._left.pop((namespace, name), None)
         await self._forget(namespace, name)
