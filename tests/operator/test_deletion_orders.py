@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import time
 
 import pytest
 
@@ -115,6 +116,18 @@ def test_a_secret_that_was_missed_before_its_queue_went_still_leads_to_the_tasks
     delete(stage, "taskqueue", "database")
     until(lambda: stage.get("taskqueue", "mail") is None, timeout=90)
     assert remains(stage, "mail") == {}
+
+
+def test_a_secret_that_stays_away_is_not_asked_for_all_the_time(stage, start_operator, proxy):
+    """O9: for half a minute its queue may be about to go with it; after that, as for any other Secret, every ten seconds."""
+    start_operator(kubeconfig=proxy.kubeconfig).wait_ready()
+    in_force(stage, deletionPolicy="Purge")
+    delete(stage, "secret")
+    stage.apply(stage.db(tickInterval="2s"))
+    until(lambda: (stage.condition("taskqueue", "mail", "Ready") or {}).get("status") == "False", timeout=120)
+    before = proxy.count(verb="get", resource="secrets")
+    time.sleep(30)
+    assert proxy.count(verb="get", resource="secrets") - before <= 5
 
 
 def test_a_pool_that_waits_for_its_pods_gets_no_children_anew(stage, operator):
