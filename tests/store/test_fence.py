@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 from poolkeeper.codes import Code
 from poolkeeper.errors import Forbidden
 from poolkeeper.store import calls
-from store.scene import Scene, Worker
+from store.scene import Scene, Worker, seconds
 
 BEYOND = {"timeline": "00000001", "lsn": "FFFFFFFF/FFFFFFFF", "renewals": 1, "accepts": 0}
 
@@ -110,6 +110,27 @@ def test_what_was_told_beyond_this_holds_it(scene: Scene) -> None:
             scene.owner.execute("UPDATE poolkeeper.contact SET timeline_lsn = 'FFFFFFFE/0'")
             scene.owner.execute(ask, [session, renewals, session, Jsonb(change)])
             assert scene.rows(HERE)[0].held_why == why, (change, renewals)
+
+
+def test_while_it_is_held_nothing_expires_and_nothing_is_due(scene: Scene, held: Any) -> None:
+    """Q24: however many come by; what was alive then has one further timeout once it goes on, not only who came by."""
+    scene.queue(max_run_time_seconds=20)
+    worker, peer = scene.worker(), scene.worker()
+    silent, spoke = scene.submit(), scene.submit()
+    assert (worker.take().task_id, peer.take().task_id) == (silent, spoke)
+    due, aged = scene.submit(delay=seconds(5)), scene.submit(max_age=seconds(5))
+    scene.owner.execute("SELECT poolkeeper.hold('older_copy', poolkeeper.clock())")
+    for _ in range(8):
+        scene.jump(4)
+        peer.renew(spoke)
+        peer.turn(sweep=True)
+        assert scene.sweep() == 0
+    states = [scene.state(each) for each in (silent, spoke, due, aged)]
+    assert (states, held()) == (["running", "running", "scheduled", "ready"], "older_copy")
+    assert scene.ask("person", calls.accept_installation("ann", "x"))
+    scene.jump(1)
+    scene.sweep()
+    assert [scene.state(each) for each in (silent, due, aged)] == ["running", "ready", "dead"]
 
 
 def test_a_look_at_where_it_is_waits_for_nobody(scene: Scene) -> None:

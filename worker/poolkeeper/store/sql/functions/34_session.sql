@@ -96,11 +96,12 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    _s   poolkeeper.session := poolkeeper.session_of(_session, _secret);
-    _now timestamptz := poolkeeper.clock();
+    _s       poolkeeper.session := poolkeeper.session_of(_session, _secret);
+    _now     timestamptz := poolkeeper.clock();
+    _reached boolean;
 BEGIN
     PERFORM poolkeeper.demand_stats(_stats);
-    PERFORM poolkeeper.reached(_now);  -- before its own renewal hides the gap that it ends (Q23)
+    _reached := poolkeeper.reached(_now);  -- before its own renewal hides the gap that it ends (Q23)
     IF _stats ? 'position' THEN
         PERFORM poolkeeper.compare_position(_stats -> 'position', _s.id, _s.renewals, _now);
     END IF;
@@ -113,7 +114,9 @@ BEGIN
     IF _stats ? 'progress' THEN
         PERFORM poolkeeper.progressed(ARRAY(SELECT jsonb_array_elements_text(_stats -> 'progress'))::uuid[], _s.id, _now);
     END IF;
-    PERFORM poolkeeper.sweep_limits(100, _now);  -- a worker whose slots all hang takes no turns
+    IF _reached THEN
+        PERFORM poolkeeper.sweep_limits(100, _now);  -- a worker whose slots all hang takes no turns
+    END IF;
     IF _complete THEN
         PERFORM poolkeeper.end_deliveries(ARRAY(
             SELECT ROW(l.task_id, l.token_hash, 'returned', 'answer_lost', NULL, NULL, NULL, NULL)::poolkeeper.ending

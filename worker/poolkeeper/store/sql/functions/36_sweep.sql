@@ -45,7 +45,8 @@ $$;
 
 -- Arrows: running -> ready (suspect) | dead | canceled; leased -> ready. Only leases of sessions that were silent for
 -- longer than the queue's visibility timeout, by the database's clock, while the store could be reached (Q23): what a gap
--- gave a further one and ends all the same is no suspect. Live leases are not looked at. Index: lease_session.
+-- gave a further one and ends all the same is no suspect. Live leases are not looked at. Index: lease_session. Then what has
+-- run too long (39_limits), which waits for the same proof.
 CREATE OR REPLACE FUNCTION poolkeeper.sweep_leases(_most integer, _now timestamptz, _since double precision) RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -77,7 +78,7 @@ BEGIN
         WHERE c.ended_at IS NULL AND c.renewed_at < _now - interval '2 hours'
           AND (SELECT l.session_id FROM poolkeeper.lease AS l WHERE l.session_id = c.id LIMIT 1) IS NULL  -- a probe, never a join
         LIMIT _most FOR UPDATE SKIP LOCKED));
-    RETURN _n;
+    RETURN _n + poolkeeper.sweep_limits(_most, _now);
 END $$;
 
 -- Arrow: ready | scheduled | waiting -> dead (max_age). Indexes: ready_expires, later_expires, ordered_expires.
@@ -133,7 +134,7 @@ BEGIN
     IF EXISTS (SELECT FROM poolkeeper.contact AS c WHERE c.held_since IS NOT NULL) THEN
         RETURN 0;  -- Q24
     END IF;
-    RETURN poolkeeper.sweep_leases(_most, _now, _since) + poolkeeper.sweep_limits(_most, _now) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
+    RETURN poolkeeper.sweep_leases(_most, _now, _since) + poolkeeper.sweep_aged(_most, _now) + poolkeeper.sweep_due(_most, _now) + poolkeeper.sweep_lanes(_most);
 END $$;
 
 -- _since: seconds since the caller's last sweep by its monotonic clock, if nothing failed since (Q23).

@@ -23,15 +23,13 @@ BEGIN
                         OR EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = k.id AND l.extended_until > _seen_at))))
         FOR NO KEY UPDATE OF k SKIP LOCKED));
     GET DIAGNOSTICS _n = ROW_COUNT;
-    UPDATE poolkeeper.lease AS l  -- what nobody could tell of does not count as run time (Q21)
+    UPDATE poolkeeper.lease AS l  -- what nobody could tell of does not count as run time (Q21); what was past its end stays so
     SET run_by = l.run_by + (_now - _seen_at), progress_by = l.progress_by + (_now - _seen_at)
     WHERE l.task_id = ANY (ARRAY(
-        SELECT k.task_id FROM poolkeeper.lease AS k
-        WHERE (k.run_by IS NOT NULL OR k.progress_by IS NOT NULL) AND least(k.run_by, k.progress_by) > _seen_at
-        FOR NO KEY UPDATE SKIP LOCKED));
+        SELECT k.task_id FROM poolkeeper.lease AS k WHERE k.run_by IS NOT NULL OR k.progress_by IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED));
     IF _now < _seen_at THEN
         UPDATE poolkeeper.lease AS l SET extended_until = l.extended_until - (_seen_at - _now)
-        WHERE l.task_id = ANY (ARRAY(SELECT k.task_id FROM poolkeeper.lease AS k WHERE k.extended_until > _seen_at FOR NO KEY UPDATE SKIP LOCKED));
+        WHERE l.task_id = ANY (ARRAY(SELECT k.task_id FROM poolkeeper.lease AS k WHERE k.extended_until IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED));
     END IF;
     RETURN _n;
 END $$;
@@ -75,8 +73,7 @@ BEGIN
         gap_from = CASE WHEN _chained THEN _was.gap_from ELSE _was.seen_at END,
         whole = _away >= _short OR (_chained AND _was.whole),
         proven = _again OR _away < interval '0' OR coalesce(_away - _known > _short / 2, false) OR (_chained AND _was.proven)
-    WHERE c.singleton = (SELECT k.singleton FROM poolkeeper.contact AS k
-                         WHERE k.seen_at = _was.seen_at AND k.started_at = _was.started_at FOR NO KEY UPDATE SKIP LOCKED);
+    WHERE c.singleton = (SELECT k.singleton FROM poolkeeper.contact AS k WHERE k.seen_at = _was.seen_at FOR NO KEY UPDATE SKIP LOCKED);
     IF FOUND THEN
         PERFORM poolkeeper.give_grace(_was.seen_at, _now, _again);
     END IF;
@@ -92,5 +89,5 @@ AS $$
     SELECT c.gap_to FROM poolkeeper.contact AS c
     WHERE c.proven OR (c.whole AND EXISTS (
         SELECT FROM poolkeeper.session AS s
-        WHERE s.ended_at IS NULL AND s.registered_at < c.gap_to AND s.graces = 0 AND s.renewed_at >= c.gap_to))
+        WHERE (s.ended_at IS NULL OR s.ended_at >= c.gap_to) AND s.registered_at < c.gap_to AND s.graces = 0 AND s.renewed_at >= c.gap_to))
 $$;
