@@ -218,3 +218,40 @@ def test_the_installations_own_figures(
     assert told["oldest"]["seconds"] >= age
     assert told["oldest"]["pid"] != scene.owner.info.backend_pid
     scene.owner.execute("DELETE FROM poolkeeper.access WHERE role IN ('gone', 'also-gone')")
+
+
+def test_months_that_are_over_are_not_missing(scene: Scene) -> None:
+    """Q61: those that are named are not there, and will be needed."""
+    with scene.owner.transaction(force_rollback=True):
+        scene.owner.execute("UPDATE poolkeeper.clock_offset SET by = by + interval '70 days'")
+        missing = doctor(scene)["months_missing"]
+        assert missing
+        assert [name for name in missing if scene.value("SELECT to_regclass('poolkeeper.' || %s)", name)] == []
+
+
+def test_who_has_no_transaction_or_is_no_client_is_not_the_oldest(scene: Scene) -> None:
+    """Q61: sessions that are idle have none; what a standby or a backup holds is told as its own, once."""
+    for _ in range(5):
+        oldest = doctor(scene)["oldest"]
+        assert oldest is None or oldest["seconds"] is not None
+    with psycopg.connect(scene.database.dsn, replication="database", application_name="copying") as conn:
+        conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        conn.execute("SELECT pg_current_xact_id()")
+        told = doctor(scene)
+        assert told["oldest"] is None or told["oldest"]["pid"] != conn.info.backend_pid
+        mine = [one["kind"] for one in told["holders"] if one["name"] == str(conn.info.backend_pid)]
+    assert mine == ["standby"]
+
+
+def test_who_has_only_looked_holds_nothing(
+    scene: Scene, powers: str, opened: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    """Q61: whatever it is isolated from."""
+    scene.submit()
+    opened(
+        powers,
+        "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "SELECT 1 FROM poolkeeper.task",
+        "SELECT 1 FROM poolkeeper.queue WHERE id = 1",
+    )
+    assert doctor(scene)["idle"] == []

@@ -178,6 +178,9 @@ def test_a_key_that_nobody_looks_at_is_told(crowd: Crowd) -> None:
     free = {heads[PLAIN, "free"], heads[LIMITED, "free"], heads[LIMITED, "dead"]}
     assert found == {(LOOKS, task): 1 for task in free & {task for _, task in found}}
     assert {heads[PLAIN, "free"], heads[LIMITED, "free"]} <= {task for _, task in found}
+    younger = "UPDATE poolkeeper.task SET ordering_no = (SELECT o.place + 1 FROM poolkeeper.ordered AS o WHERE o.task_id = %(head)s) WHERE id IN (SELECT d.task_id FROM poolkeeper.dead AS d JOIN poolkeeper.ordered AS o ON o.gate = d.gate WHERE o.task_id = %(head)s)"
+    found = audit.says("DELETE FROM poolkeeper.gate_due", younger, head=heads[PLAIN, "dead"])
+    assert (LOOKS, heads[PLAIN, "dead"]) in found, "a letter that comes behind it blocks nothing"
     for table, way in (("later", "later"), ("lease", "lease"), ("suspect", "suspect"), ("dead", "dead")):
         gone = f"UPDATE poolkeeper.{table} SET gate = NULL WHERE gate = (SELECT o.gate FROM poolkeeper.ordered AS o WHERE o.task_id = %(head)s)"
         found = audit.says("DELETE FROM poolkeeper.gate_due", gone, head=heads[PLAIN, way])
@@ -198,6 +201,11 @@ def test_a_shut_lane_is_told(crowd: Crowd) -> None:
     lane = ready[0].lane
     found = audit.says("DELETE FROM poolkeeper.opening WHERE lane = %(lane)s", page=10_000, lane=lane)
     assert found == {(LANE, firsts[lane]): 1}
+    other = [row.task_id for row in ready if row.lane != lane][:1]
+    with audit.owner.transaction(force_rollback=True):  # of what the page does not hold nothing is told
+        audit.owner.execute("DELETE FROM poolkeeper.opening")
+        told = audit.owner.execute("SELECT * FROM poolkeeper.broken_invariants(%s)", [other]).fetchall()
+    assert told == [(LANE, other[0])]
     full = "UPDATE poolkeeper.tenant_rule SET max_running = 0"
     assert audit.says("UPDATE poolkeeper.queue SET per_tenant_max = 0", full, "DELETE FROM poolkeeper.opening") == {}
 

@@ -182,3 +182,15 @@ def test_a_schedule_is_told_where_it_is_paused(many: Scene) -> None:
     many.ask("person", calls.pause_schedule("near/a", "x", True))
     found = {one.paused: one.due_at for one in many.ask("reader", calls.schedules("near/a")) if one.tenant == "default"}
     assert (found[True], found[False] is None) == (None, False)
+
+
+def test_the_doctor_tells_of_those_that_nobody_fires(many: Scene) -> None:
+    """Q61: late or refused, each once; not one that is paused, of a paused queue, or in time."""
+    assert many.value("SELECT poolkeeper.doctor() -> 'schedules'") == {"late": 0, "refused": 0, "first": None}
+    many.advance(3600)
+    in_time = "UPDATE poolkeeper.schedule SET look_at = poolkeeper.clock(), refused = %s WHERE name = %s AND tenant = ANY (%s) AND queue_id = (SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = %s)"
+    many.owner.execute(in_time, [None, "x", ["default", "acme"], "near/a"])
+    many.owner.execute(in_time, ["queue_full", "y", ["acme"], "near/b"])
+    many.ask("person", calls.pause_schedule("near/a", "y", True, tenant="acme"))
+    many.ask("person", calls.pause("far/a", True, who="ann"))
+    assert many.value("SELECT poolkeeper.doctor() -> 'schedules'") == {"late": 4, "refused": 1, "first": "near/a y"}

@@ -323,3 +323,35 @@ def test_figures_count_each_kind_in_its_own_lane(walks: Walks) -> None:
             by_type[each["type"]] += each["ready"]
         assert +by_type == Counter(name[row.task_id] for row in rows)
         assert told["next_due"] == pytest.approx(min((row.due_at - now).total_seconds() for row in waiting), abs=1e-3)
+
+
+def test_retries_are_there_where_they_are(walks: Walks) -> None:
+    """Q13: in one queue, and of no first delivery; and first deliveries are counted further only where it matters."""
+    home = walks.queue_ids[PLAIN]
+    has, firsts = "SELECT poolkeeper.has_retries(%s)", "SELECT poolkeeper.firsts(%s, %s, %s)"
+    for queue, queue_id in walks.queue_ids.items():
+        n = len(walks.ready(queue, again=False))
+        assert 0 < n < len(walks.ready(queue))
+        assert walks.answers(firsts, queue_id, 5000, 20_000) == [(n,)]
+        for seen, most in ((4999, 20_000), (6000, 6000), (20_000, 6000)):
+            assert walks.answers(firsts, queue_id, seen, most) == [(seen,)]
+        assert walks.answers(has, queue_id) == [(True,)]
+    walks.owner.execute("DELETE FROM poolkeeper.ready WHERE again AND queue_id = %s", [home])
+    assert walks.answers(has, home) == [(False,)]
+    walks.owner.execute("UPDATE poolkeeper.ready SET spent = 1, failures = 1 WHERE queue_id = %s", [home])
+    assert walks.answers(has, home) == [(True,)]
+
+
+def test_walks_of_both_kinds_pass_over_no_lane(walks: Walks) -> None:
+    """Q13: where one of them did not come to its end, nothing of the other from behind there, round the lanes."""
+    home = walks.queue_ids[PLAIN]
+    many = "INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, spent, failures) SELECT gen_random_uuid(), %s, 0, l, t, now(), a, a FROM unnest(%s::bigint[]) AS l, generate_series(1, %s) AS t, unnest(%s::integer[]) AS a"
+    ask = "SELECT s._more, s._after, ARRAY(SELECT DISTINCT u.lane FROM unnest(s._shares) AS u ORDER BY 1) FROM poolkeeper.mixed_shares(%s, %s, NULL, '{}', 1, %s) AS s"
+    walks.owner.execute("DELETE FROM poolkeeper.ready WHERE queue_id = %s", [home])
+    walks.owner.execute(many, [home, [10, 20, 30, 40], 3, [1]])
+    walks.owner.execute(many, [home, [20], 80, [0]])
+    types = list(range(1, 81))
+    for after, lanes in ((LEAST, [10, 20]), (9, [10, 20]), (15, [20]), (20, [10, 20, 30, 40]), (35, [10, 20, 40])):
+        assert walks.answers(ask, home, types, after) == [(True, after, lanes)], after
+    walks.owner.execute("DELETE FROM poolkeeper.ready WHERE queue_id = %s AND type_key > 3", [home])
+    assert walks.answers(ask, home, types, 15) == [(False, 15, [10, 20, 30, 40])]

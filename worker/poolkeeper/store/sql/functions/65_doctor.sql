@@ -68,7 +68,7 @@ AS $$
         SELECT a.pid, a.usename::text AS "user", a.application_name AS application,
                extract(epoch FROM clock_timestamp() - a.state_change) AS seconds, array_agg(DISTINCT c.relname::text) AS tables
         FROM pg_stat_activity AS a
-        JOIN pg_locks AS l ON l.pid = a.pid AND l.locktype = 'relation' AND l.mode <> 'AccessShareLock'
+        JOIN pg_locks AS l ON l.pid = a.pid AND l.mode NOT IN ('AccessShareLock', 'SIReadLock')
         JOIN pg_database AS b ON b.oid = l.database AND b.datname = current_database()
         JOIN pg_class AS c ON c.oid = l.relation AND c.relkind IN ('r', 'p')
         JOIN pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname = 'poolkeeper'

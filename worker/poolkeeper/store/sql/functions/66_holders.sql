@@ -19,7 +19,7 @@ BEGIN
           AND clock_timestamp() - a.xact_start > _longer
           AND EXISTS (
               SELECT FROM pg_locks AS l
-              WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.granted AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+              WHERE l.pid = a.pid AND l.granted AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
                 AND l.relation IN ('poolkeeper.queue'::regclass, 'poolkeeper.pool'::regclass, 'poolkeeper.lane'::regclass, 'poolkeeper.gate'::regclass))
     LOOP
         BEGIN
