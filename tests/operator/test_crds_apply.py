@@ -28,11 +28,11 @@ CONDITIONS = [
 ]
 STATUS = {
     "Database": {
-        "observedGeneration": 1, "instanceID": "0192f0c4-7b1e-7c55-9a2f-5d9a3c1e7b10", "serverVersion": "18.1",
+        "observedGeneration": 1, "trouble": "None", "instanceID": "0192f0c4-7b1e-7c55-9a2f-5d9a3c1e7b10", "serverVersion": "18.1",
         "schemaVersion": 7, "secretVersion": "48213", "conditions": CONDITIONS,
     },
     "TaskQueue": {
-        "observedGeneration": 1, "policyVersion": 3, "oldestRunnableAge": "15s", "leaseExpiries": 4,
+        "observedGeneration": 1, "policyVersion": 3, "trouble": "WorkersDying", "oldestRunnableAge": "15s", "leaseExpiries": 4,
         "depth": {"ready": 12, "scheduled": 3, "leased": 1, "running": 8, "waiting": 40,
         "heldBack": {"isolation": 2, "noCapableWorker": 3}},
         "deadLetters": {"total": 2, "growthPerMinute": 1}, "conditions": CONDITIONS,

@@ -10,7 +10,7 @@ from store.scene import Scene, Worker
 
 HOUR = 3600
 DAY = 24 * HOUR
-OF_A_TASK = ("task", "delivery", "event", "checkpoint", "retention_note")
+OF_A_TASK = ("task", "delivery", "event", "checkpoint", "retention_note", "expiry")
 
 
 def keep(scene: Scene, queue: str = "q", **retention: str) -> None:

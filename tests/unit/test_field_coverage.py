@@ -14,6 +14,7 @@ from poolkeeper_operator.resources import KINDS
 from poolkeeper_operator.resources.schema import schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
+ALERT = "tests/operator/test_trouble.py::test_growing_dead_letters_are_trouble_until_it_is_calm"
 POLICY = "tests/store/test_policy_fields.py::"
 CHILDREN = "tests/unit/test_children.py::test_a_field_of_the_template_is_found_in_the_pods_and_makes_a_new_build"
 NO_BUILD = "tests/unit/test_children.py::test_a_field_that_pods_do_not_see_leaves_them_alone"
@@ -75,6 +76,9 @@ COVERED = {
     "TaskQueue.retention.keys": RETENTION,
     "TaskQueue.deadLetter.owner": "tests/operator/test_deadletters.py::test_a_queue_without_an_owner_is_not_ready",
     "TaskQueue.deadLetter.runbookURL": POLICY + "test_dead_letter_owner_and_runbook",
+    "TaskQueue.deadLetter.alert.count": ALERT,
+    "TaskQueue.deadLetter.alert.growthPerMinute": ALERT,
+    "TaskQueue.deadLetter.alert.age": ALERT,
     "TaskQueue.deletionPolicy": "tests/operator/test_deletion.py::test_the_policy_decides_what_becomes_of_the_tasks",
     "TaskQueue.paused": POLICY + "test_paused",
     "WorkerPool.queues[].name": CHILDREN,

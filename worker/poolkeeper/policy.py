@@ -28,6 +28,9 @@ TaskType = Annotated[str, Field(min_length=1, max_length=100, pattern=TASK_TYPE_
 # Fields of a TaskQueue's spec that say where the policy applies and not what it is.
 NOT_POLICY = frozenset({"databaseRef", "deletionPolicy"})
 
+# Of its dead letters, what the operator does; the store knows nothing of it.
+NOT_OF_LETTERS = frozenset({"alert"})
+
 
 class PolicyError(ValueError):
     """A policy that cannot be read; the message names each field and the remedy."""
@@ -162,6 +165,8 @@ class QueuePolicy(PolicyModel):
 def read_policy(spec: Mapping[str, Any], *, what: str) -> QueuePolicy:
     """Read a TaskQueue's spec (or the same without Kubernetes); `what` names it in the error: 'queue "agents" in file q.yaml'."""
     policy = {key: value for key, value in spec.items() if key not in NOT_POLICY}
+    if isinstance(letter := policy.get("deadLetter"), Mapping):
+        policy["deadLetter"] = {key: value for key, value in letter.items() if key not in NOT_OF_LETTERS}
     try:
         return QueuePolicy.model_validate(policy)
     except ValidationError as error:

@@ -89,4 +89,9 @@ class DatabaseStatus(StatusModel):
     secret_version: str | None = Field(
         None, max_length=64, description="resourceVersion of the Secret in use; never its content."
     )
+    trouble: str | None = Field(
+        None,
+        max_length=300,
+        description="What is wrong, in the words of the conditions that say more; None while all is well.",
+    )
     conditions: Conditions = ()

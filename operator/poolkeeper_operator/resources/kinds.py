@@ -75,6 +75,12 @@ DATABASE = Kind(
             name="Server", path=".status.serverVersion", type="string", description="Version of the Postgres server."
         ),
         Column(
+            name="Trouble",
+            path=".status.trouble",
+            type="string",
+            description="What is wrong; the conditions of these names say more.",
+        ),
+        Column(
             name="Instance",
             path=".status.instanceID",
             type="string",
@@ -103,6 +109,12 @@ TASKQUEUE = Kind(
             description="Age of the oldest task that could run now.",
         ),
         Column(name="Dead", path=".status.deadLetters.total", description="Dead letters: they wait for a person."),
+        Column(
+            name="Trouble",
+            path=".status.trouble",
+            type="string",
+            description="What is wrong; the conditions of these names say more.",
+        ),
         Column(name="Scheduled", path=".status.depth.scheduled", wide=True, description="Tasks that are due later."),
         Column(
             name="NoWorker",

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from poolkeeper.durations import Between, Duration, parse_duration
 from poolkeeper.policy import QueuePolicy
+from poolkeeper.policy_parts import DeadLetter, PolicyModel
 from poolkeeper_operator.resources.parts import IMMUTABLE, Conditions, NameRef, StatusModel
 
 
@@ -22,6 +23,33 @@ class DeletionPolicy(StrEnum):
     PURGE = "Purge"
 
 
+class DeadLetterAlert(PolicyModel):
+    """When dead letters are trouble: conditions, `status.trouble` and metrics say so."""
+
+    count: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="So many dead letters are too many (DeadLettersTooMany). Absent: no bound.",
+    )
+    growth_per_minute: int = Field(
+        5,
+        ge=1,
+        le=1_000_000,
+        description="So many new ones within a minute are growth (DeadLettersGrowing), while they are not taken away as fast.",
+    )
+    age: Annotated[Duration, Between("1m", "8760h")] | None = Field(
+        None,
+        description="A dead letter that nobody looked at for this long is too old (DeadLettersTooOld). Absent: no bound.",
+    )
+
+
+class QueueDeadLetter(DeadLetter):
+    """Who hears of a task on which automatic recovery has stopped, and when."""
+
+    alert: DeadLetterAlert = Field(DeadLetterAlert(), description="When dead letters are trouble.")
+
+
 class TaskQueueSpec(QueuePolicy):
     """Policy of the queue `namespace/name`."""
 
@@ -31,6 +59,9 @@ class TaskQueueSpec(QueuePolicy):
     visibility_timeout: Annotated[Duration, Between("5s", "1h")] = Field(
         parse_duration("15s"),
         description="Length of a lease. A worker that has not renewed for this long is taken for dead and its tasks are given to others.",
+    )
+    dead_letter: QueueDeadLetter = Field(
+        QueueDeadLetter(), description="Who hears of tasks on which automatic recovery has stopped, and when."
     )
     deletion_policy: DeletionPolicy = Field(
         DeletionPolicy.RETAIN,
@@ -89,5 +120,10 @@ class TaskQueueStatus(StatusModel):
         description="Age of the oldest task that could run now, rounded down to 0s 5s 15s 30s 1m 2m 5m ...",
     )
     dead_letters: DeadLetters | None = Field(None, description="Tasks on which automatic recovery has stopped.")
+    trouble: str | None = Field(
+        None,
+        max_length=300,
+        description="What is wrong, in the words of the conditions that say more, with commas; None while all is well.",
+    )
     lease_expiries: int | None = Field(None, description="Leases that ended by expiry, in total.")
     conditions: Conditions = ()

@@ -17,10 +17,12 @@ from poolkeeper.store import connect, migrate
 from poolkeeper.store.rows import Stats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
+from poolkeeper_operator.act.trouble import in_words, vacuum_held
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.secrets import FORBIDDEN, Dsn, SecretProblem, read_dsn
 from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError
+from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUEUE
 from poolkeeper_operator.runtime.removal import database_name, is_purging
@@ -154,6 +156,12 @@ class Databases:
         meta, present = manifest["metadata"], manifest.get("status") or {}
         link = self._context.links.get((meta["namespace"], meta["name"]))
         reading = link.reading if link else None
+        kinds: list[str] = []
+        if reading is not None and link is not None and not link.failures:
+            held = vacuum_held(reading.stats, present)
+            conditions = [*conditions, held]
+            kinds = [held.type] if held.status == "True" else []
+            metrics.tell_vacuum(meta["namespace"], meta["name"], reading.stats.vacuum, held=bool(kinds))
         merged = merge(
             present.get("conditions") or [], conditions, generation=meta["generation"], now=self._context.now()
         )
@@ -163,6 +171,7 @@ class Databases:
             server_version=reading.stats.server_version if reading else present.get("serverVersion"),
             schema_version=reading.stats.schema_version if reading else present.get("schemaVersion"),
             secret_version=secret or present.get("secretVersion"),
+            trouble=in_words(kinds) if reading else present.get("trouble"),
         ).as_status()
         await self._context.write_status(DATABASE, manifest, {**status, "conditions": merged})
 

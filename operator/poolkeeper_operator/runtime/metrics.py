@@ -5,15 +5,19 @@ Names are part of the API. Labels are namespaces and names only; an object that 
 
 import contextlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from prometheus_client import Counter, Gauge
 
 from poolkeeper.store.rows import QueueStats
 from poolkeeper.store.tending import Upkeep
+from poolkeeper_operator.act.trouble import KINDS
+from poolkeeper_operator.act.trouble import VACUUM as HELD
 from poolkeeper_operator.decide.decision import Decision
 
 _POOL = ("namespace", "pool")
 _QUEUE = ("namespace", "queue")
+_DATABASE = ("namespace", "database")
 
 POOL_GAUGES: Mapping[str, Gauge] = {
     "wanted": Gauge("poolkeeper_pool_wanted_pods", "Pods that the work of a pool asks for.", _POOL),
@@ -38,8 +42,38 @@ QUEUE_GAUGES: Mapping[str, Gauge] = {
     "dead": Gauge("poolkeeper_queue_dead_letters", "Tasks that wait for a person.", _QUEUE),
     "dead_recent": Gauge("poolkeeper_queue_dead_letters_last_minute", "Of these, new within a minute.", _QUEUE),
     "oldest": Gauge("poolkeeper_queue_oldest_runnable_seconds", "Age of the oldest task that could run.", _QUEUE),
+    "dead_oldest": Gauge("poolkeeper_queue_oldest_dead_letter_seconds", "Age of the oldest dead letter.", _QUEUE),
     "expiries": Gauge("poolkeeper_queue_lease_expiries", "Leases that ended by expiry, in total.", _QUEUE),
+    "expired_live": Gauge(
+        "poolkeeper_queue_expired_of_live_workers",
+        "Deliveries that expired within ten minutes although their worker lives (counted up to 1000).",
+        _QUEUE,
+    ),
+    "expired_dead": Gauge(
+        "poolkeeper_queue_expired_of_dead_workers",
+        "Deliveries that expired within ten minutes, of workers that were not heard of again (counted up to 1000).",
+        _QUEUE,
+    ),
+    "slots_late": Gauge(
+        "poolkeeper_queue_late_schedules", "Schedules with a slot that nobody fired for two minutes.", _QUEUE
+    ),
+    "slots_refused": Gauge("poolkeeper_queue_refused_schedules", "Schedules whose slots are refused.", _QUEUE),
 }
+QUEUE_TROUBLE = Gauge(
+    "poolkeeper_queue_trouble",
+    "1 while the TaskQueue's status says so, by the word that stands there (status.trouble).",
+    (*_QUEUE, "trouble"),
+)
+DATABASE_TROUBLE = Gauge(
+    "poolkeeper_database_trouble",
+    "1 while the Database's status says so, by the word that stands there (status.trouble).",
+    (*_DATABASE, "trouble"),
+)
+VACUUM = Gauge(
+    "poolkeeper_database_vacuum_held_seconds",
+    "How long somebody has kept vacuum from removing dead rows, where for more than a minute.",
+    _DATABASE,
+)
 SCALED = Counter("poolkeeper_pool_scaled_total", "Changes of a pool's size.", (*_POOL, "direction"))
 CONTESTED = Gauge(
     "poolkeeper_operator_contested_databases", "Databases in which another operator keeps a namespace of this one's."
@@ -47,25 +81,23 @@ CONTESTED = Gauge(
 REMOVED = Counter(
     "poolkeeper_retention_removed_total",
     "What this operator's upkeep removed, or emptied, because of its age.",
-    ("namespace", "database", "kind"),
+    (*_DATABASE, "kind"),
 )
 FIRED = Counter(
     "poolkeeper_schedule_slots_fired_total",
     "Slots of schedules that this operator fired; workers fire too.",
-    ("namespace", "database"),
+    _DATABASE,
 )
 LATE = Gauge(
     "poolkeeper_schedule_late_seconds",
     "How long ago the slot came that waits longest to be fired, of queues that are not paused; 0: none waits.",
-    ("namespace", "database"),
+    _DATABASE,
 )
-AUDITED = Counter(
-    "poolkeeper_audit_tasks_total", "Tasks that this operator's audit looked at.", ("namespace", "database")
-)
+AUDITED = Counter("poolkeeper_audit_tasks_total", "Tasks that this operator's audit looked at.", _DATABASE)
 BROKEN = Gauge(
     "poolkeeper_audit_violations",
     "Violations of an invariant of the store that the last whole audit found, or the present one, if those are more.",
-    ("namespace", "database", "invariant"),
+    (*_DATABASE, "invariant"),
 )
 LEADER = Gauge("poolkeeper_operator_leader", "1 while this operator may act, 0 while it stands by.")
 FAILED = Counter("poolkeeper_operator_reconcile_failures_total", "Reconciles that will be tried again.", ("kind",))
@@ -106,12 +138,6 @@ def tell_schedules(namespace: str, database: str, late: float) -> None:
     LATE.labels(namespace, database).set(late)
 
 
-def forget_schedules(namespace: str, database: str) -> None:
-    """The Database is gone."""
-    with contextlib.suppress(KeyError):
-        LATE.remove(namespace, database)
-
-
 def tell_audit(namespace: str, database: str, looked: int, found: Mapping[str, int]) -> None:
     """One page of the audit of a database, and what is known to be broken there."""
     AUDITED.labels(namespace, database).inc(looked)
@@ -136,10 +162,43 @@ def tell_queue(stats: QueueStats, unable: int) -> None:
         "dead": stats.dead,
         "dead_recent": stats.dead_recent,
         "oldest": stats.oldest_runnable.total_seconds() if stats.oldest_runnable else 0.0,
+        "dead_oldest": stats.dead_oldest.total_seconds() if stats.dead_oldest else 0.0,
         "expiries": stats.lease_expiries,
+        "expired_live": stats.expired.live,
+        "expired_dead": stats.expired.dead,
+        "slots_late": stats.schedules.late,
+        "slots_refused": stats.schedules.refused,
     }
     for name, value in values.items():
         QUEUE_GAUGES[name].labels(stats.namespace, stats.name).set(value)
+
+
+def tell_trouble(namespace: str, queue: str, kinds: Iterable[str]) -> None:
+    """What is wrong with a queue, as its status says it."""
+    holds = set(kinds)
+    for kind in KINDS:
+        QUEUE_TROUBLE.labels(namespace, queue, kind).set(kind in holds)
+
+
+def tell_vacuum(namespace: str, database: str, holder: Mapping[str, Any] | None, *, held: bool) -> None:
+    """Who keeps vacuum back in a database, and whether its status says so."""
+    VACUUM.labels(namespace, database).set((holder or {}).get("seconds") or 0.0)
+    DATABASE_TROUBLE.labels(namespace, database, HELD).set(held)
+
+
+def forget_database(namespace: str, database: str) -> None:
+    """The Database is gone."""
+    for gauge, labels in ((VACUUM, ()), (DATABASE_TROUBLE, (HELD,)), (LATE, ())):
+        with contextlib.suppress(KeyError):
+            gauge.remove(namespace, database, *labels)
+
+
+def forget_queue(namespace: str, queue: str) -> None:
+    """The TaskQueue is gone."""
+    forget(QUEUE_GAUGES, namespace, queue)
+    for kind in KINDS:
+        with contextlib.suppress(KeyError):
+            QUEUE_TROUBLE.remove(namespace, queue, kind)
 
 
 def forget(gauges: Mapping[str, Gauge], namespace: str, name: str) -> None:

@@ -17,8 +17,8 @@ from poolkeeper.store import calls
 from poolkeeper.store.rows import Applied, QueueStats, TypeStats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
+from poolkeeper_operator.act.trouble import in_words, trouble
 from poolkeeper_operator.decide.conditions import Condition, coarse, merge
-from poolkeeper_operator.decide.storm import storms
 from poolkeeper_operator.observe.capability import tasks
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import ResourceError, TaskQueueSpec, TaskQueueStatus
@@ -29,6 +29,7 @@ from poolkeeper_operator.runtime.capability import unable
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
+from poolkeeper_operator.runtime.letters import Letters
 from poolkeeper_operator.runtime.removal import REFUSAL_KEPT, Removals, database_name
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Queues:
         self._freshness = Freshness(context)
         self._announcer = Announcer(context)
         self._removals = Removals(context)
+        self._letters = Letters()
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; the seconds until the next."""
@@ -73,7 +75,8 @@ class Queues:
         if manifest is None:
             self._applied.pop((namespace, name), None)
             self._announcer.forget((namespace, name))
-            metrics.forget(metrics.QUEUE_GAUGES, namespace, name)
+            self._letters.forget((namespace, name))
+            metrics.forget_queue(namespace, name)
             return None
         if "deletionTimestamp" in manifest["metadata"]:
             return await self._remove(manifest)
@@ -123,8 +126,8 @@ class Queues:
         verdict = _judge(manifest, spec, applied.policy_version, stats)
         if not (applied.changed and applied.policy_version == 1):
             await self._tell_inherited(manifest, stats)
-        again = await self._write(manifest, verdict, link, stats, applied.policy_version, nobody)
-        return sooner(again, await self._announcer.announce(manifest, spec, stats, link))
+        again = await self._write(manifest, verdict, link, stats, applied.policy_version, nobody, spec)
+        return sooner(again, _too_old_in(stats, spec), await self._announcer.announce(manifest, spec, stats, link))
 
     async def _remove(self, manifest: Mapping[str, Any]) -> float | None:
         """A queue that is being deleted: nothing is applied any more, and it goes when its policy is fulfilled."""
@@ -216,20 +219,25 @@ class Queues:
         stats: QueueStats | None,
         version: int | None = None,
         nobody: Sequence[TypeStats] = (),
+        spec: TaskQueueSpec | None = None,
     ) -> float | None:
+        """Write the status; with a reading (`stats`, `nobody`, `spec`) also its figures and what is wrong."""
         present = manifest.get("status") or {}
         now = self._context.now()
         generation = manifest["metadata"]["generation"]
         conditions = [*verdict]
         if link is not None:
             conditions.append(self._freshness.condition(link, now))
-        if stats is not None:
-            conditions.append(_dead_letters(stats))
-            conditions.append(_retry_storm(stats, present))
+        figures = _last_figures(present)
+        if stats is not None and spec is not None:
+            key = (stats.namespace, stats.name)
+            found = trouble(stats, spec, present, nobody=nobody, fell=self._letters.fell(key, stats.dead, now))
+            conditions += found.conditions
+            metrics.tell_trouble(*key, found.kinds)
+            figures = {**_figures(stats, nobody), "trouble": in_words(found.kinds)}
         refusal = await self._removals.refusal(manifest)
         if refusal is not None:
             conditions.append(refusal)
-        figures = _figures(stats, nobody) if stats is not None else _last_figures(present)
         if version is not None:
             figures["policyVersion"] = version
         status = {
@@ -283,26 +291,6 @@ def _orphaned(manifest: Mapping[str, Any], applied: Applied) -> list[Condition]:
     return verdicts.stalled("Orphaned", text)
 
 
-def _dead_letters(stats: QueueStats) -> Condition:
-    if not stats.dead:
-        return Condition("DeadLetters", "False", "None", "no dead letters")
-    text = f"{stats.dead} dead letters wait for a person; `poolkeeper dlq list --queue {stats.namespace}/{stats.name}`"
-    return Condition("DeadLetters", "True", "WaitingForAPerson", text)
-
-
-def _retry_storm(stats: QueueStats, present: Mapping[str, Any]) -> Condition:
-    was = any(c["type"] == "RetryStorm" and c["status"] == "True" for c in present.get("conditions") or [])
-    if not storms(was, stats.held_back.retry_share, stats.oldest_retry):
-        return Condition(
-            "RetryStorm", "False", "WithinShare", "retries do not wait because of their share of the claims"
-        )
-    text = (
-        "more tasks that have failed before are ready than their share of the claims allows, so they wait for first deliveries; "
-        "mend what fails (`poolkeeper task timeline` of one says the error), lengthen spec.backoff, or raise spec.retrySharePercent"
-    )
-    return Condition("RetryStorm", "True", "ShareExceeded", text)
-
-
 def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
     held_back = HeldBack(
         isolation=stats.suspects or None,
@@ -330,6 +318,14 @@ def _figures(stats: QueueStats, nobody: Sequence[TypeStats]) -> dict[str, Any]:
         dead_letters=DeadLetters(total=stats.dead, growth_per_minute=stats.dead_recent),
         lease_expiries=stats.lease_expiries,
     ).as_status()
+
+
+def _too_old_in(stats: QueueStats, spec: TaskQueueSpec) -> float | None:
+    """Seconds until the oldest dead letter is too old: no reading changes then, so it must be looked at by itself."""
+    most = spec.dead_letter.alert.age
+    if most is None or stats.dead_oldest is None or stats.dead_oldest >= most:
+        return None
+    return (most - stats.dead_oldest).total_seconds()
 
 
 def _last_figures(present: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Schedules:
     def forget(self, namespace: str, database: str) -> None:
         """The Database is gone."""
         self._problems.pop((namespace, database), None)
-        metrics.forget_schedules(namespace, database)
+        metrics.forget_database(namespace, database)
 
     async def _rounds(self, link: Link, due: list[str]) -> int:
         fired = 0

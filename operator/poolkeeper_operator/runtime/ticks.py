@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from poolkeeper.store import calls
+from poolkeeper_operator.decide.trouble import vacuum_held
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.signals import backlog
 from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
@@ -43,6 +44,7 @@ class Ticks:
         self._queues: dict[tuple[str, str], object] = {}  # the figures of a queue when it was last reconciled
         self._resting: dict[str, object] = {}  # what a pool at rest looked like when it was last looked at
         self._blind: dict[tuple[str, str], str | None] = {}
+        self._held: dict[tuple[str, str], tuple[bool, bool]] = {}  # whether somebody keeps vacuum back, and for long
 
     async def after_reading(self, link: Link) -> None:
         """One round; raises what the store raises, after which the next reading tries again."""
@@ -56,9 +58,19 @@ class Ticks:
             if blind is not None and was != blind:
                 self._enqueue_all(link)
             return
+        self._tell_vacuum(link)
         await self._shares.divide(link, *self._pools(link))
         self._enqueue(link)
         await self._housekeeping(link)
+
+    def _tell_vacuum(self, link: Link) -> None:
+        """Have the Database say at once that vacuum is held back, or is no more."""
+        assert link.reading is not None  # noqa: S101 - a reading that succeeded
+        held = link.reading.stats.vacuum
+        long = held is not None and vacuum_held(False, seconds=held["seconds"], xids=held["xids"])
+        was, self._held[link.key] = self._held.get(link.key, (False, False)), (held is not None, long)
+        if was != (held is not None, long):
+            self._context.enqueue(DATABASE, *link.key)
 
     def forget(self, namespace: str, database: str) -> None:
         """The Database is gone: what was found in it is shown no more."""
@@ -103,7 +115,7 @@ class Ticks:
                 key = (namespace, meta["name"])
                 figures = link.reading.queues.get(key)
                 if figures is not None:
-                    figures = replace(figures, next_slot=None)  # which comes nearer all the time
+                    figures = replace(figures, next_slot=None, dead_oldest=None)  # which move all the time
                 if key not in self._queues or self._queues[key] != figures:
                     self._queues[key] = figures
                     self._context.enqueue(QUEUE, *key)

@@ -59,8 +59,21 @@ def _told(one: Mapping[str, Any]) -> str:
     app = f', application "{one["application"]}"' if one["application"] else ""
     state = f", {one['state']}" if one["state"] else ""
     since = f" since {one['seconds']:.0f} s" if one["seconds"] is not None else ""
-    name = f"pid {one['name']}" if one["kind"] in {"session", "standby"} else f'"{one["name"]}"'
-    return f"{one['kind']} {name}{who}{app}{state}{since}, {one['xids']} transactions back"
+    return f"{one['kind']} {_name(one)}{who}{app}{state}{since}, {one['xids']} transactions back"
+
+
+def holder_in_words(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Who keeps vacuum back, without figures, and what to do about it."""
+    if one["name"] is None:
+        return f"a {one['kind']}", "whose, tells `poolkeeper doctor` to a login that may see all queues"
+    who = f' of "{one["user"]}"' if one["user"] else ""
+    app = f', application "{one["application"]}"' if one["application"] else ""
+    state = f", {one['state']}," if one["state"] else ""
+    return f"{one['kind']} {_name(one)}{who}{app}{state}", _WAYS[one["kind"]].format(**one)
+
+
+def _name(one: Mapping[str, Any]) -> str:
+    return f"pid {one['name']}" if one["kind"] in {"session", "standby"} else f'"{one["name"]}"'
 
 
 def idle(facts: Mapping[str, Any]) -> Finding:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from poolkeeper.codes import Code
+from poolkeeper.store.signs import Expired, ScheduleTrouble
 
 
 @dataclass(frozen=True)
@@ -304,6 +305,10 @@ class QueueStats:
     oldest_retry: timedelta | None = None  # of the ready ones that have failed or expired before
     next_slot: timedelta | None = None  # until a schedule is to be looked at; negative: overdue (Q34)
     named: list[str] = field(default_factory=list)  # tenants that `types` tells apart
+    dead_lately: int = 0  # dead letters that died within five minutes
+    dead_oldest: timedelta | None = None  # age of the oldest dead letter
+    expired: Expired = field(default_factory=Expired)
+    schedules: ScheduleTrouble = field(default_factory=ScheduleTrouble)
 
 
 @dataclass(frozen=True)
@@ -366,6 +371,9 @@ class Stats:
     pools: list[PoolStats]
     held: str | None
     position: dict[str, Any]
+    vacuum: dict[str, Any] | None = (
+        None  # who keeps vacuum back for longest, as `poolkeeper doctor` is told it; None: nobody
+    )
 
 
 @dataclass(frozen=True)

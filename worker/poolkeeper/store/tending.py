@@ -70,6 +70,7 @@ def stats(*, cluster: str | None, position: Mapping[str, Any] | None = None) -> 
             [from_json(PoolStats, p) for p in by_kind["pool"]],
             here["held"],
             here["position"],
+            here["vacuum"],
         )
 
     return Call("stats", {"cluster": cluster, "position": None if position is None else Json(dict(position))}, read)

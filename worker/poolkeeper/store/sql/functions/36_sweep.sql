@@ -56,7 +56,7 @@ BEGIN
     IF NOT poolkeeper.reached(_now, _since) THEN
         RETURN 0;
     END IF;
-    SELECT count(*) INTO _n FROM poolkeeper.end_deliveries(ARRAY(
+    SELECT count(*) INTO _n FROM poolkeeper.end_deliveries(poolkeeper.note_expiries(ARRAY(
         WITH silent AS MATERIALIZED (
             SELECT h.id, h.renewed_at FROM poolkeeper.holders() AS h
             WHERE poolkeeper.lease_until(h.renewed_at, (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q), NULL) <= _now
@@ -71,7 +71,7 @@ BEGIN
             FROM poolkeeper.lease AS l JOIN poolkeeper.queue AS q ON q.id = l.queue_id
             WHERE l.session_id = s.id AND poolkeeper.lease_until(s.renewed_at, q.visibility_timeout, l.extended_until) <= _now
             LIMIT _most FOR UPDATE OF l SKIP LOCKED) AS x
-        LIMIT _most), _now);
+        LIMIT _most), _now), _now);
     UPDATE poolkeeper.session AS s SET ended_at = _now
     WHERE s.id = ANY (ARRAY(
         SELECT c.id FROM poolkeeper.session AS c

@@ -38,6 +38,7 @@ BEGIN
     DELETE FROM poolkeeper.event AS e WHERE e.retention = 0 AND e.task_id = ANY (_ids);
     DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_ids);
     DELETE FROM poolkeeper.retention_note AS n WHERE n.task_id = ANY (_ids);
+    DELETE FROM poolkeeper.expiry AS x WHERE x.task_id = ANY (_ids);
     DELETE FROM poolkeeper.task AS t WHERE t.id = ANY (_ids);
     GET DIAGNOSTICS _n = ROW_COUNT;
     RETURN _n;
@@ -149,6 +150,7 @@ BEGIN
     END IF;
     DELETE FROM poolkeeper.retention_note AS n WHERE n.queue_id = _q.id;  -- of tasks that went while they were being looked at
     DELETE FROM poolkeeper.schedule AS s WHERE s.queue_id = _q.id;
+    DELETE FROM poolkeeper.expiry AS e WHERE e.queue_id = _q.id;
     DELETE FROM poolkeeper.opening AS o WHERE o.queue_id = _q.id;
     DELETE FROM poolkeeper.lane AS l WHERE l.queue_id = _q.id;
     DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id;

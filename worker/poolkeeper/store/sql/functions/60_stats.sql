@@ -85,6 +85,9 @@ AS $$
         'leased', (SELECT l.leased FROM leases AS l), 'running', (SELECT l.running - l.expired FROM leases AS l),
         'dead', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id LIMIT 100000) AS x),
         'dead_recent', (SELECT count(*) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '1 minute'),
+        'dead_lately', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '5 minutes' LIMIT 100000) AS x),
+        'dead_oldest', extract(epoch FROM _now - (SELECT min(d.died_at) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id)),
+        'expired', poolkeeper.expired_lately((_q).id, _now), 'schedules', poolkeeper.schedule_trouble((_q).id, (_q).paused, _now),
         'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
         'suspects', coalesce((SELECT sum(u.n) FROM suspects AS u), 0),
         'ordering', greatest(0, (SELECT b.ready FROM behind_keys AS b) - coalesce((SELECT sum(k.n) FROM next_of_keys AS k), 0)),
@@ -157,7 +160,9 @@ BEGIN
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
         UNION ALL
-        SELECT 'installation', jsonb_build_object('held', (SELECT c.held_why FROM poolkeeper.contact AS c), 'position', poolkeeper.position(NULL, NULL), 'now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
+        SELECT 'installation', jsonb_build_object('held', (SELECT c.held_why FROM poolkeeper.contact AS c),
+                                                  'vacuum', poolkeeper.vacuum_held(_me.pool IS NULL AND _me.queues IS NULL AND _me.tenants IS NULL AND _me.tenants_except IS NULL),
+                                                   'position', poolkeeper.position(NULL, NULL), 'now', _now, 'instance_id', i.id, 'server_version', current_setting('server_version'),
                                                   'schema_version', (SELECT max(m.version) FROM poolkeeper.migration AS m))
         FROM poolkeeper.instance AS i;
 END $$;

@@ -44,12 +44,12 @@ AS $$
     SELECT coalesce(jsonb_agg(to_jsonb(x) ORDER BY x.xids DESC, x.seconds DESC NULLS LAST), '[]') FROM (
         SELECT * FROM (
             SELECT 'session' AS kind, a.pid::text AS name, a.usename::text AS "user", a.application_name AS application, a.state,
-                   extract(epoch FROM clock_timestamp() - a.xact_start) AS seconds, greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids
+                   extract(epoch FROM poolkeeper.clock() - a.xact_start) AS seconds, greatest(age(a.backend_xmin), age(a.backend_xid)) AS xids
             FROM pg_stat_activity AS a
             WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
               AND (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL)
             UNION ALL
-            SELECT 'prepared transaction', p.gid, p.owner::text, NULL, NULL, extract(epoch FROM clock_timestamp() - p.prepared), age(p.transaction)
+            SELECT 'prepared transaction', p.gid, p.owner::text, NULL, NULL, extract(epoch FROM poolkeeper.clock() - p.prepared), age(p.transaction)
             FROM pg_prepared_xacts AS p WHERE p.database = current_database()
             UNION ALL
             SELECT 'replication slot', s.slot_name::text, NULL, NULL, CASE WHEN s.active THEN 'active' ELSE 'inactive' END, NULL, age(s.xmin)

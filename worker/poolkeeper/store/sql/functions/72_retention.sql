@@ -113,6 +113,7 @@ BEGIN
     DELETE FROM poolkeeper.event AS e WHERE e.retention = 0 AND e.task_id = ANY (_ids);
     DELETE FROM poolkeeper.checkpoint AS c WHERE c.task_id = ANY (_ids);
     DELETE FROM poolkeeper.retention_note AS n WHERE n.task_id = ANY (_ids);
+    DELETE FROM poolkeeper.expiry AS x WHERE x.task_id = ANY (_ids);
     DELETE FROM poolkeeper.task AS t WHERE t.id = ANY (_ids);
     GET DIAGNOSTICS _n = ROW_COUNT;
     UPDATE poolkeeper.task_key AS k SET ended_at = e.ended_at, last_state = e.last_state

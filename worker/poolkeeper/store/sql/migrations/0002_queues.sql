@@ -158,6 +158,7 @@ CREATE TABLE poolkeeper.schedule (      -- recurring tasks (Q34, ADR 0026)
     CHECK ((look_at IS NULL) = paused)
 ) WITH (fillfactor = 70);
 CREATE INDEX schedule_look ON poolkeeper.schedule (queue_id, look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX schedule_refused ON poolkeeper.schedule (queue_id, name) WHERE refused IS NOT NULL AND NOT paused;
 
 CREATE TABLE poolkeeper.pool (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -70,6 +70,17 @@ CREATE TABLE poolkeeper.task_key (  -- idempotency (Q6); outlives the task
 );
 CREATE INDEX task_key_ended ON poolkeeper.task_key (queue_id, ended_at) WHERE ended_at IS NOT NULL;
 
+CREATE TABLE poolkeeper.expiry (  -- deliveries that ended because their session was silent, of the last hour (O25)
+    task_id    uuid NOT NULL,
+    delivery   integer NOT NULL,
+    queue_id   integer NOT NULL,
+    session_id uuid NOT NULL,
+    at         timestamptz NOT NULL,
+    PRIMARY KEY (task_id, delivery)
+);
+CREATE INDEX expiry_queue ON poolkeeper.expiry (queue_id, at);
+CREATE INDEX expiry_age ON poolkeeper.expiry (at);
+
 CREATE TABLE poolkeeper.drain_report (
     no         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     pool_id    integer NOT NULL REFERENCES poolkeeper.pool,

@@ -1,0 +1,22 @@
+"""Rows of a reading that are signs of trouble (O25)."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Expired:
+    """Deliveries that expired within ten minutes, counted up to 1,000 (O25)."""
+
+    live: int = 0  # of workers that have renewed since: their lease was too short for them
+    dead: int = 0  # of workers that have not
+
+
+@dataclass(frozen=True)
+class ScheduleTrouble:
+    """Schedules whose slots are not fired, counted up to 1,000: late by two minutes or more, or refused (Q34, O25)."""
+
+    late: int = 0
+    first_late: str | None = None
+    refused: int = 0
+    first_refused: str | None = None
+    why: str | None = None
