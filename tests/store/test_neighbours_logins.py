@@ -41,8 +41,9 @@ def test_a_session_of_another_pool_or_queue_is_refused(scene: Scene, limits: dic
     """Q51: with nothing registered."""
     scene.actor("worker")
     scene.allow(scene.database.login("worker"), **limits)
+    call = calls.register_session("local/p", ["q"], ["a.b"], concurrency=1, info={})
     with pytest.raises(Forbidden):
-        scene.worker()
+        run(scene.actor("worker"), call)
     assert scene.rows("SELECT 1 FROM poolkeeper.session") == []
 
 

@@ -140,3 +140,38 @@ def test_a_policy_of_keys_waits_for_the_gate(crowd: Crowd) -> None:
             await_blocked(scene)
             assert run(scene.connect("operator"), call).changed is True  # nobody holds the gate of that one
             first.rollback()
+
+
+def test_who_holds_a_lease_for_a_moment_is_waited_for(crowd: Crowd) -> None:
+    """Q18, Q30: a sweep or a renewal that has it in hand makes no worker save again; only who holds it for long does."""
+    scene = crowd.scene
+    one = crowd.take(crowd.worker, PLAIN)
+    call = calls.checkpoint(one.task_id, one.token, 1, sequence=1)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    for _ in range(20):  # it waits a fifth of a second, in which we may not come to let it go
+        with scene.connect("owner", autocommit=False) as other:
+            other.execute("SELECT 1 FROM poolkeeper.lease WHERE task_id = %s FOR UPDATE", [one.task_id])
+            with meanwhile(lambda: run(crowd.worker.conn, call)) as saved:
+                while not saved.done() and scene.value(waits) == 0:
+                    pass
+                other.rollback()
+        if saved.result().code is None:
+            return
+    raise AssertionError("nobody is waited for")
+
+
+def test_who_applies_a_policy_goes_by_the_one_before(crowd: Crowd) -> None:
+    """O1: of two who come at once the second one sees whose the queue is by then."""
+    scene = crowd.scene
+    adopt = calls.apply_policy("c9", "uid9", "default", PLAIN, {"max_waiting": 7}, who="bob", adopt="local/default")
+    keep = calls.apply_policy(*OWNER, PLAIN, {"max_waiting": 9}, who="ann")
+    two = scene.connect("operator")
+    with scene.connect("owner", autocommit=False) as other:
+        other.execute("LOCK TABLE poolkeeper.tenant_rule IN SHARE MODE")
+        with meanwhile(lambda: run(scene.actor("operator"), adopt)) as first:
+            await_blocked(scene)
+            with meanwhile(lambda: run(two, keep)) as second:
+                await_blocked(scene, 2)
+                other.rollback()
+    assert (first.result().code, second.result().code) == (None, "queue_owned")
+    assert scene.value("SELECT cluster FROM poolkeeper.queue WHERE id = %s", crowd.queue_ids[PLAIN]) == "c9"

@@ -52,7 +52,8 @@ def test_a_renewal_gives_back_nothing_of_an_answer_that_is_under_way(crowd: Crow
 @pytest.mark.parametrize("queue", [PLAIN, BOUNDED])
 def test_an_end_in_an_own_transaction_is_known_when_it_is_told_again(crowd: Crowd, queue: str) -> None:
     """Q18: nobody holds what is gone, whatever else runs; and it was its own session that ended it."""
-    for worker in (crowd.far, crowd.twin, crowd.worker):
+    apart = crowd.scene.worker(pool="local/apart", queues=[queue], build="b9", concurrency=100)
+    for worker in (crowd.far, crowd.twin, crowd.worker, apart):
         one = crowd.take(worker, queue)
         assert run(worker.conn, calls.succeed(one.task_id, one.token, 1)) is True
         for outcome in ("succeeded", "failed"):
@@ -60,8 +61,8 @@ def test_an_end_in_an_own_transaction_is_known_when_it_is_told_again(crowd: Crow
                 [Settle(one.task_id, one.token, outcome, own_transaction=True, retry_after=HOUR)]
             ).verdicts
             assert told.code == "already_done"
-        by = crowd.scene.rows("SELECT session_id FROM poolkeeper.delivery WHERE task_id = %s", one.task_id)
-        assert [row.session_id for row in by] == [worker.session.id]
+        by = crowd.scene.rows("SELECT session_id, build FROM poolkeeper.delivery WHERE task_id = %s", one.task_id)
+        assert by == [(worker.session.id, "b9" if worker is apart else "b1")]
 
 
 STATS = (

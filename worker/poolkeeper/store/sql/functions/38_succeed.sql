@@ -6,14 +6,12 @@
 -- transaction has ended the lease stands for everybody else, and who must end it waits for nothing (settle: in_transaction).
 -- Locks: the lease row by primary key, until the end of the caller's transaction.
 
--- Whether a settle can be taken now: not while the handler's own transaction, which may be about to succeed, holds the lease.
+-- Whether a settle can be taken now: not while the handler's own transaction, which may be about to succeed, holds the lease,
+-- nor once it is gone.
 CREATE OR REPLACE FUNCTION poolkeeper.lease_is_free(_task_id uuid) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.task_id = _task_id) THEN
-        RETURN true;
-    END IF;
     PERFORM FROM poolkeeper.lease AS l WHERE l.task_id = _task_id FOR UPDATE SKIP LOCKED;
     RETURN FOUND;
 END $$;
