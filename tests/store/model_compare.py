@@ -92,10 +92,11 @@ class Comparison(Steps, RuleBasedStateMachine):
         sweep=st.booleans(),
         lost=st.booleans(),
         isolated=st.booleans(),
+        idle=st.booleans(),
     )
-    def take(self, which: int, want: int, slots: int, sweep: bool, lost: bool, isolated: bool) -> None:
+    def take(self, which: int, want: int, slots: int, sweep: bool, lost: bool, isolated: bool, idle: bool) -> None:
         worker, process = some(self.workers, which)
-        self.turn(worker, process, want=want, slots=slots, sweep=sweep, lost=lost, isolated=isolated)
+        self.turn(worker, process, want=want, slots=slots, sweep=sweep, lost=lost, isolated=isolated, idle=idle)
 
     @rule(
         which=ROLL,

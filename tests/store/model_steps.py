@@ -124,9 +124,11 @@ class Steps:
         lost: bool = False,
         isolated: bool = False,
         starts: Sequence[Claimed] = (),
+        idle: bool = False,
     ) -> list[Held]:
         """One turn; answers what it claimed, if the answer arrives."""
         model = self.model
+        lives_on = idle and not process.ended and not model.holds(process)
         isolates = want > 0 and model.isolates(process, isolated=isolated)
         model.lost_answers(process)
         refused = {c.task_id: model.start(process, model.tasks.get(c.task_id), c.delivery) for c in starts}
@@ -142,7 +144,9 @@ class Steps:
             isolates = isolates or (want > 0 and any(t.apart for t in model.holds(process)))
             choice = model.runnable(process, "ready") if process.alive(model.now) and not isolates else {}
             most = min(want, model.capacity(choice))
-        answer = worker.turn(want=want, sweep=sweep, lost=lost, isolated=isolated, slots=slots, starts=starts)
+        answer = worker.turn(
+            want=want, sweep=sweep, lost=lost, isolated=isolated, slots=slots, starts=starts, idle=idle
+        )
         for task_id, code in refused.items():
             self.agree("start", answer.refused.get(task_id), code)
         same("isolate", answer.isolate, isolates)
@@ -156,6 +160,8 @@ class Steps:
             same("who runs beside it", (claimed.suspect, claimed.beside), (isolated, beside))
         if not isolated:
             model.shares(process, taken)
+        same("renewed by the turn", answer.position is not None, lives_on)
+        process.renewed = model.now if lives_on else process.renewed
         got: list[Held] = []
         if not lost:
             process.received = process.turns

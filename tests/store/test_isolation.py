@@ -329,7 +329,7 @@ def test_who_makes_room_and_is_gone_is_replaced(scene: Scene) -> None:
 def hold(scene: Scene, worker: Worker) -> None:
     """Let it have a task, although suspects wait."""
     with scene.without(
-        "poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision)",
+        "poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision, boolean)",
         "IF _waits THEN\n            _isolate",
         "IF false THEN\n            _isolate",
     ):

@@ -1,5 +1,6 @@
 """Submitting: in whose transaction, which refusals, which wishes (Q4, Q7, Q9)."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -239,3 +240,35 @@ def test_an_unknown_task_is_nothing(scene: Scene) -> None:
     """Looking up what is not there answers None and an empty timeline."""
     assert scene.ask("reader", calls.task(uuid4())) is None
     assert scene.ask("reader", calls.timeline(uuid4())) == []
+
+
+@pytest.mark.parametrize("payload", [1, None, {"n": [1, None]}, "ü"])
+@pytest.mark.parametrize("wishes", [{}, {"tenant": "acme"}, {"labels": {"team": "x"}, "traceparent": "00-1-2-03"}])
+@pytest.mark.parametrize("policy", [{}, {"max_age": seconds(60), "priority_default": 7}])
+def test_one_task_is_written_like_one_of_many(
+    scene: Scene, payload: Any, wishes: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    """Q4, F2: what comes alone and has no wish takes a shorter way, to the same rows."""
+    for name, value in policy.items():
+        scene.owner.execute(f"UPDATE poolkeeper.queue SET {name} = %s", [value])
+    task = {"type": "a.b", "payload": payload, **wishes}
+    (alone,) = scene.ask("submitter", calls.submit_many("q", [task]))
+    first, second = scene.ask("submitter", calls.submit_many("q", [task, task]))
+    same = {field: value for field, value in asdict(first).items() if field not in {"task_id", "ordinal"}}
+    assert {field: value for field, value in asdict(alone).items() if field not in {"task_id", "ordinal"}} == same
+    rows = [
+        [
+            scene.value(
+                f"SELECT to_jsonb(x) - %s::text[] FROM poolkeeper.{table} AS x WHERE {key} = %s",
+                [key, "seq", "accepted_at", "run_at", "ready_at", "expires_at"],
+                verdict.task_id,
+            )
+            for table, key in (("task", "id"), ("ready", "task_id"))
+        ]
+        for verdict in (alone, first, second)
+    ]
+    assert rows[0] == rows[1] == rows[2]
+    ages = (
+        "SELECT count(DISTINCT expires_at - run_at), count(*) FILTER (WHERE run_at <> accepted_at) FROM poolkeeper.task"
+    )
+    assert scene.owner.execute(ages).fetchone() == (1 if policy else 0, 0)

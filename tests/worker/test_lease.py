@@ -56,6 +56,38 @@ def test_an_idle_workers_session_stays_and_new_work_is_heard_of(stage: Stage) ->
     assert worker.process.poll() is None
 
 
+def test_an_idle_workers_turns_renew_for_it_until_it_holds_something(stage: Stage) -> None:
+    """Q20, F4: one turn claims, sweeps and renews; a lease is kept by the thread, as ever."""
+    stage.worker().ready()
+    with psycopg.connect(stage.dsn, autocommit=True) as conn:
+
+        def seen() -> tuple[int, str]:
+            """The session's renewals, and when its thread said something last."""
+            row = conn.execute(
+                "SELECT s.renewals, a.query_start::text FROM poolkeeper.session AS s, pg_stat_activity AS a "
+                "WHERE a.datname = current_database() AND a.application_name = 'poolkeeper renewal'"
+            ).fetchone()
+            assert row is not None
+            return row
+
+        quiet = [seen()]
+
+        def idle() -> bool:
+            now = seen()
+            if now[1] != quiet[0][1]:
+                quiet[0] = now
+            return now[0] >= quiet[0][0] + 6
+
+        eventually(idle, "six renewals in a row were those of turns")
+        task = stage.submit("t.hold", "go")
+        at = stage.note("in", task)["at"]
+        eventually(lambda: time.time() > at + 2 * LEASE, "the lease would have expired")
+        assert seen()[1] != quiet[0][1]
+    stage.worker().ready()
+    stage.release("go")
+    assert stage.ends(task).deliveries == 1
+
+
 def test_a_queue_without_notifications_is_worked_off_by_polling(stage: Stage) -> None:
     """Q15: polling is the truth, a notification a hint."""
     stage.apply(wake_up="Poll")

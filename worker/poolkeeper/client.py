@@ -18,6 +18,7 @@ from poolkeeper.errors import NotFound, error
 from poolkeeper.refusals import accepted
 from poolkeeper.scheduling import AsyncSchedules, Schedules
 from poolkeeper.store import Call, TaskView, Verdict, aconnect, arun, calls, connect, run
+from poolkeeper.store.prepared import aprepare, prepare
 from poolkeeper.store.rows import Changed
 from poolkeeper.wishes import Task, Wishes, numbered, sendable, text
 from poolkeeper.wishes import task_id as an_id
@@ -79,6 +80,7 @@ class Client(Schedules):
             return run(reach(cast("SyncConnection", self._given)), call)
         if self._own is None or self._own.closed:
             self._own = connect(self._dsn, name="poolkeeper client")
+            prepare(self._own)
         return run(self._own, call)
 
 
@@ -128,6 +130,7 @@ class AsyncClient(AsyncSchedules):
             return await arun(await areach(cast("AnyAsyncConnection", self._given)), call)
         if self._own is None or self._own.closed:
             self._own = await aconnect(self._dsn, name="poolkeeper client")
+            await aprepare(self._own)
         return await arun(self._own, call)
 
 

@@ -111,6 +111,7 @@ class TurnAnswer:
     come_again: timedelta
     refused: dict[UUID, str] = field(default_factory=dict)
     slot_in: timedelta | None = None  # until a schedule is due, where a turn that sweeps told
+    position: dict[str, Any] | None = None  # where it renewed the session too
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def turn(
     slots: int | None = None,
     starts: Sequence[Claimed] = (),
     since: float | None = None,
+    idle: bool = False,
 ) -> Call[TurnAnswer]:
     """One round trip: settle these, claim up to ``want`` more (contract 20, Q10).
 
@@ -77,7 +78,8 @@ def turn(
     is leased ahead and starts when a later turn names it in ``starts`` (Q16); what may not start comes back in
     ``refused``. ``isolated``: this process runs nothing but suspects and takes ``want`` more, in processes of their
     own; a process that runs none and takes one only runs it alone (Q27). ``since``: seconds since the last turn that swept,
-    by a monotonic clock, None where one failed since (Q23).
+    by a monotonic clock, None where one failed since (Q23). ``idle``: this process holds
+    nothing, and renews by this turn (Q20).
     """
 
     def read(rows: list[Row]) -> TurnAnswer:
@@ -96,7 +98,7 @@ def turn(
         verdicts = [told.get(n) or SettleVerdict(s.task_id, None, "succeeded") for n, s in enumerate(settles, 1)]
         return TurnAnswer(
             verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"])), refused,
-            _seconds(note["slot_in"]),
+            _seconds(note["slot_in"]), note["position"],
         )  # fmt: skip
 
     params = {
@@ -112,6 +114,7 @@ def turn(
         "slots": slots,
         "starts": Json([{"t": str(c.task_id), "k": c.token} for c in starts]),
         "since": since,
+        "idle": idle,
     }
     return Call("turn", params, read)
 

@@ -121,7 +121,7 @@ class _Collector:
         yield GaugeMetricFamily(
             "poolkeeper_worker_renewal_age_seconds",
             "Seconds since a renewal was answered.",
-            value=time.monotonic() - renewal.renewed_at,
+            value=renewal.age(),
         )
         yield GaugeMetricFamily(
             "poolkeeper_worker_round_age_seconds",

@@ -18,8 +18,9 @@ import psycopg
 
 from poolkeeper.errors import PoolkeeperError, Unavailable
 from poolkeeper.redact import bounded, redact
-from poolkeeper.store import Call, aconnect, arun, calls
+from poolkeeper.store import Call, aconnect, arun
 from poolkeeper.store.connection import POOLER
+from poolkeeper.store.prepared import aprepare
 
 _log = logging.getLogger("poolkeeper.worker")
 T = TypeVar("T")
@@ -32,9 +33,6 @@ SAY_NEWS = 5.0
 
 GIVE_UP_HERE = 15.0
 """Seconds after which an answer is waited for no longer."""
-
-PREPARE_FROM = 5
-"""Times that a statement is sent before it is prepared, where the connection is ours alone."""
 
 GIVE_UP_THERE = 12_000
 """Milliseconds after which the server ends a statement: before we give up, so that no turn commits behind our back."""
@@ -133,15 +131,13 @@ class Link:
         conn = await aconnect(self._dsn(), name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
         clock = asyncio.get_running_loop().call_later(GIVE_UP_HERE, cut, conn)
         try:
-            alone = await arun(conn, calls.backend()) == conn.info.backend_pid
+            alone = await aprepare(conn)
         except BaseException:
             await conn.close()
             raise
         finally:
             clock.cancel()
-        if alone:
-            conn.prepare_threshold = PREPARE_FROM
-        elif not self._told:
+        if not alone and not self._told:
             self._told = True
             _log.warning("%s", POOLER)
         return conn

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
+from typing import Any
 
 import psycopg
 
@@ -21,6 +22,7 @@ from poolkeeper.store import Session, calls
 from poolkeeper.store.rows import Claimed, Settle, SettleVerdict, TurnAnswer
 from poolkeeper.worker.appetite import Appetite, appetite, one_turn_of_work
 from poolkeeper.worker.link import GIVE_UP_HERE, Link, Outage, pause
+from poolkeeper.worker.renewal import Contact
 from poolkeeper.worker.slots import Slots
 
 _log = logging.getLogger("poolkeeper.worker")
@@ -70,9 +72,11 @@ class Turns:
         link: Link,
         slots: Slots,
         *,
-        certain: Callable[[], bool],
+        contact: Contact,
+        listening: Callable[[], bool],
         side_by_side: Callable[[], int],
         due_in: Callable[[timedelta], None],
+        renewed: Callable[[dict[str, Any]], None],
     ) -> None:
         self.session: Session | None = None
         self.number = 0
@@ -86,9 +90,11 @@ class Turns:
         self.first_round = asyncio.Event()
         self._link = link
         self._slots = slots
-        self._certain = certain
+        self._contact = contact
+        self._listening = listening  # whether notifications reach this process: then it may come more seldom
         self._side_by_side = side_by_side  # how many suspects this process may run at once
         self._due_in = due_in  # told when the next slot of a schedule comes
+        self._renewed = renewed  # told what a turn of an idle worker renewed at (Q24)
         self._event = asyncio.Event()
         self._rng = random.Random()  # noqa: S311  (jitter)
         self._outage = Outage(_log, "claim loop")
@@ -205,7 +211,7 @@ class Turns:
 
     def _appetite(self) -> Appetite:
         slots = self._slots
-        if self.draining or self._one_by_one or not self._certain():
+        if self.draining or self._one_by_one or not self._contact.certain():
             return Appetite()
         busy = len(slots.running) + len(slots.waiting)
         if self.marked or self._isolate or self._apart:  # what is leased still gets its slot, nothing more is claimed
@@ -232,6 +238,7 @@ class Turns:
         call = calls.turn(
             self.session, self.number, self.received, turn.settles, asked.want,
             sweep=sweep, isolated=turn.isolated, slots=asked.slots, starts=turn.starts, since=since,
+            idle=self._listening() and self._contact.fades() and not (self._slots.running or self._slots.held()),
         )  # fmt: skip
         try:
             answer = await self._link.call(call, within=self._patience())
@@ -265,6 +272,9 @@ class Turns:
             self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.6, 1.0)
         if answer.slot_in is not None:
             self._due_in(answer.slot_in)
+        if answer.position is not None and self.session is not None:
+            self._contact.vouched(turn.began, self.session.visibility_timeout.total_seconds())
+            self._renewed(answer.position)
         self.claimed += len(answer.claimed)
         self.mark(answer.draining)
         self._apart = self._apart or any(claimed.suspect for claimed in answer.claimed)
@@ -279,6 +289,7 @@ class Turns:
 
     def _failed(self, error: Exception, settles: list[Settle]) -> None:
         self._outage.failed(error)
+        self._contact.doubted()
         self._swept_at = 0.0  # what comes next cannot say that the store could be reached meanwhile (Q23)
         self._retry_at = time.monotonic() + pause(self._outage.failures, self._rng)
         if not settles or not _is_about_data(error):

@@ -73,9 +73,11 @@ class Worker:
         self.turns = Turns(
             self._link,
             self.slots,
-            certain=self._contact.certain,
+            contact=self._contact,
+            listening=lambda: self.renewal.listening,
             side_by_side=self._suspects_side_by_side,
             due_in=self._schedules.due_in,
+            renewed=self._renewed_by_turn,
         )
         self._rooms = Rooms(1, None, None)
         self._session: Session | None = None
@@ -84,6 +86,7 @@ class Worker:
         # what the store has acknowledged, for when it comes back as another (Q24)
         self._position: dict[str, Any] | None = None
         self._held: str | None = None
+        self._telling = self._told = 0  # of the tasks that ended here the last renewal told so many
         self._progress: set[UUID] = set()  # what the next answered renewal tells
         self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named
         self._heard: dict[signal.Signals, Any] = {}
@@ -96,6 +99,7 @@ class Worker:
             listens=settings.listens,
             contact=self._contact,
             interval=lambda: self._session.renew_every.total_seconds() if self._session else 1.0,
+            idle=self._idle,
             describe=self._describe,
             answered=self._renewed,
             unknown=lambda: self._soon(self._unknown_session),
@@ -267,8 +271,9 @@ class Worker:
         """Return what the renewal thread sends; called there."""
         assert self._session is not None  # noqa: S101  (the thread begins after registration)
         slots = self.slots
+        self._telling = slots.finished
         stats: dict[str, Any] = {
-            "finished": slots.finished,
+            "finished": self._telling,
             "busy_seconds": round(slots.busy_seconds, 3),
             "busy": len(slots.running),
         }
@@ -280,9 +285,18 @@ class Worker:
         self._named = slots.held()
         return self._session, self.turns.received, list(self._named), stats
 
+    def _idle(self) -> bool:
+        """Whether a renewal would keep nothing and tell nothing; called by its thread."""
+        slots = self.slots
+        return not (slots.running or slots.held() or slots.finished != self._told or self._progress)
+
+    def _renewed_by_turn(self, position: dict[str, Any]) -> None:
+        self._position = position
+
     def _renewed(self, answer: RenewAnswer) -> None:
         """Heed a renewal's answer; called in its thread, so that blocked event loops do not keep threads from hearing it."""
         self._progress.clear()
+        self._told = self._telling
         self._position = answer.position
         if answer.held != self._held:
             self._held = answer.held

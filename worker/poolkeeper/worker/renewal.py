@@ -1,6 +1,6 @@
 """The renewal thread: keeps all leases of this process alive, apart from user code and event loop (Q20).
 
-Guarantees: renews at least three times per visibility timeout over its own connection, each renewal bounded by a
+Guarantees: renews at least three times per visibility timeout over its own connection while anything is held, each renewal bounded by a
 time-out shorter than the interval; reconnects for ever, and after each reconnect has the queues polled once a renewal was
 answered. Between two renewals it listens: a notification is a hint to poll. Does not help against native code that holds the interpreter
 lock for longer than a lease; the stall is measured.
@@ -20,8 +20,9 @@ from uuid import UUID
 import psycopg
 
 from poolkeeper.store import Session, calls, connect, run
+from poolkeeper.store.prepared import prepare
 from poolkeeper.store.rows import RenewAnswer
-from poolkeeper.worker.link import PREPARE_FROM, Outage, cut, pause
+from poolkeeper.worker.link import Outage, cut, pause
 
 _log = logging.getLogger("poolkeeper.worker")
 
@@ -32,15 +33,39 @@ SHORTEST_TIMEOUT = 0.25
 """Seconds: even with very short leases (tests) an answer may take this long."""
 
 
+SPARED_FOR = 60.0
+"""Seconds for which turns of an idle worker may stand in for its renewals, which look after the connection that listens, too."""
+
+
 class Contact:
     """Until when the leases are known to be held: the last answered renewal was sent less than their length ago."""
 
     def __init__(self) -> None:
         self._until = 0.0
+        self._vouched_until = 0.0
+        self._vouch_at = 0.0
+        self.vouched_at = 0.0
 
     def answered(self, sent: float, length: float) -> None:
         """Note that a renewal sent at monotonic time `sent` was answered."""
         self._until = max(self._until, sent + length)
+
+    def vouched(self, sent: float, length: float) -> None:
+        """Note that a turn sent then renewed the session, which held nothing."""
+        self.answered(sent, length)
+        self.vouched_at, self._vouch_at, self._vouched_until = sent, sent + length / 8, sent + length / 2
+
+    def doubted(self) -> None:
+        """Note that a turn failed: the next renewal is to tell why."""
+        self._vouched_until = 0.0
+
+    def fades(self) -> bool:
+        """Return whether a turn should renew a session that holds nothing: at most eight times in the length of a lease."""
+        return time.monotonic() >= self._vouch_at
+
+    def spares(self) -> bool:
+        """Return whether a session that holds nothing needs no renewal yet."""
+        return time.monotonic() < self._vouched_until
 
     def certain(self) -> bool:
         """Return whether the leases are held for certain now."""
@@ -57,6 +82,7 @@ class Renewal(threading.Thread):
         listens: bool,
         contact: Contact,
         interval: Callable[[], float],
+        idle: Callable[[], bool],
         describe: Callable[[], tuple[Session, int, list[UUID], dict[str, Any]]],
         answered: Callable[[RenewAnswer], None],
         unknown: Callable[[], None],
@@ -67,6 +93,7 @@ class Renewal(threading.Thread):
         self._listens = listens
         self._contact = contact
         self._interval = interval
+        self._idle = idle
         self._describe = describe
         self._answered = answered
         self._unknown = unknown
@@ -77,6 +104,7 @@ class Renewal(threading.Thread):
         self._closing = threading.Lock()
         self._closed = False
         self._rng = random.Random()  # noqa: S311  (jitter)
+        self.listening = False
         self.round_at = time.monotonic()
         self.renewed_at = self.round_at
 
@@ -104,6 +132,7 @@ class Renewal(threading.Thread):
                 with contextlib.closing(self._open()) as conn:
                     self._serve(conn, outage)
             except Exception as error:  # noqa: BLE001  (whatever it is, leases must be kept: connect anew and go on)
+                self.listening = False
                 self.round_at = time.monotonic()
                 outage.failed(error)
                 self._await(pause(outage.failures, self._rng, longest=self._interval()))
@@ -117,15 +146,14 @@ class Renewal(threading.Thread):
             return conn
         try:
             with self._bounded(conn):
-                alone = run(conn, calls.backend()) == conn.info.backend_pid
+                alone = prepare(conn)
                 conn.add_notify_handler(lambda _notify: self._hint())
                 run(conn, calls.listen())
         except BaseException:
             conn.close()
             raise
-        if alone:
-            conn.prepare_threshold = PREPARE_FROM
-        elif not self._told:
+        self.listening = alone
+        if not alone and not self._told:
             self._told = True
             _log.warning(
                 "listening leads through a connection pooler: in transaction mode nothing wakes this worker; set POOLKEEPER_DIRECT_DSN past it"
@@ -148,13 +176,23 @@ class Renewal(threading.Thread):
         while not self._over.is_set():
             if time.monotonic() >= due:
                 due = time.monotonic() + self._interval() * self._rng.uniform(0.85, 1.0)
-                self._renew(conn)
-                outage.over()
+                if fresh or not self._spared():
+                    self._renew(conn)
+                    outage.over()
+                self.round_at = time.monotonic()
                 if fresh:  # what came meanwhile was not heard; and only now is it certain that leases can be kept
                     self._hint()
                 fresh = False
             if self._listen(conn, due - time.monotonic()):  # perhaps of a cancel: ask soon, but not once per submit
                 due = min(due, self.renewed_at + self._interval() / 4)
+
+    def _spared(self) -> bool:
+        """Whether the turns of an idle worker have renewed for it (Q20)."""
+        return self._contact.spares() and time.monotonic() < self.renewed_at + SPARED_FOR and self._idle()
+
+    def age(self) -> float:
+        """Seconds since the session was renewed, by a renewal or a turn."""
+        return time.monotonic() - max(self.renewed_at, self._contact.vouched_at)
 
     def _renew(self, conn: "psycopg.Connection[Any]") -> None:
         session, received, held, stats = self._describe()
@@ -166,7 +204,7 @@ class Renewal(threading.Thread):
             if error.sqlstate == UNKNOWN_SESSION:
                 self._unknown()
             raise
-        self.round_at = self.renewed_at = time.monotonic()
+        self.renewed_at = time.monotonic()
         self._contact.answered(sent, session.visibility_timeout.total_seconds())
         self._answered(answer)
 

@@ -8,7 +8,7 @@ SELECT * FROM poolkeeper.register_session(%(pool)s, %(queues)s::text[], %(types)
                                           %(tenants)s::text[], %(tenants_except)s::text[])
 
 -- name: turn
-SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb, %(slots)s, %(starts)s::jsonb, %(since)s)
+SELECT * FROM poolkeeper.turn(%(session)s, %(secret)s, %(turn)s, %(received)s, %(settles)s::jsonb, %(want)s, %(sweep)s, %(isolated)s, %(cursor)s::jsonb, %(slots)s, %(starts)s::jsonb, %(since)s, %(idle)s)
 
 -- name: renew
 SELECT * FROM poolkeeper.renew(%(session)s, %(secret)s, %(received)s, %(held)s::uuid[], %(stats)s::jsonb, %(complete)s)

@@ -184,7 +184,8 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.turn(
     _session uuid, _secret text, _turn bigint, _received bigint, _settles jsonb, _want integer,
     _sweep boolean DEFAULT false, _isolated boolean DEFAULT false, _cursor jsonb DEFAULT '{}',
-    _slots integer DEFAULT NULL, _starts jsonb DEFAULT '[]', _since double precision DEFAULT NULL
+    _slots integer DEFAULT NULL, _starts jsonb DEFAULT '[]', _since double precision DEFAULT NULL,
+    _idle boolean DEFAULT false
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -211,10 +212,13 @@ DECLARE
     _began   timestamptz;
     _row     poolkeeper.answer;
     _opened  record;
+    _told    jsonb;
+    _rests   boolean := _idle;
 BEGIN
     PERFORM poolkeeper.demand_turn(_turn, _received);
     PERFORM poolkeeper.demand_durable();
     PERFORM poolkeeper.demand_read_committed();
+    _idle := _idle AND NOT EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id);
     _want := least(_want, 10000);  -- as many as a session may have slots
     IF _sweep THEN
         _s := poolkeeper.follow_queues(_s);
@@ -338,7 +342,12 @@ BEGIN
         PERFORM poolkeeper.limit_runs(_s.id, _began);
     END IF;
 
+    -- 9. a session that held nothing lives on by this turn, and so does what it has claimed just now
+    IF _idle THEN
+        _told := poolkeeper.renew_idle(_s.id, _began);
+    END IF;
+
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('draining', _s.draining, 'isolate', _isolate OR _apart, 'slot_in', CASE WHEN _sweep THEN poolkeeper.slot_in(_served, _now) END,
-                           'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 ELSE poolkeeper.come_again(_s, _now) END))::poolkeeper.answer;
+        jsonb_build_object('draining', _s.draining, 'position', _told, 'isolate', _isolate OR _apart, 'slot_in', CASE WHEN _sweep THEN poolkeeper.slot_in(_served, _now) END,
+                           'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 ELSE poolkeeper.come_again(_s, _rests, _now) END))::poolkeeper.answer;
 END $$;

@@ -138,6 +138,22 @@ BEGIN
             'visibility_timeout', extract(epoch FROM (SELECT min(q.visibility_timeout) FROM poolkeeper.queue AS q WHERE q.id = ANY (_s.queue_ids))));
 END $$;
 
+-- Renews a session that holds nothing by the turn that it takes anyway (Q20): no lease hangs on it, so it may come more seldom. Last in
+-- its transaction and waiting for nobody, so that no renewal waits for a turn. NULL where the session holds something, has ended, or
+-- renews by itself this moment; else what the process remembers (Q24).
+CREATE OR REPLACE FUNCTION poolkeeper.renew_idle(_session uuid, _began timestamptz) RETURNS jsonb
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    _renewals bigint;
+BEGIN
+    UPDATE poolkeeper.session AS s
+    SET renewed_at = greatest(s.renewed_at, _began), renewals = s.renewals + 1, graces = 0, idle_since = coalesce(s.idle_since, _began)
+    WHERE s.id = (SELECT k.id FROM poolkeeper.session AS k WHERE k.id = _session AND k.ended_at IS NULL FOR NO KEY UPDATE SKIP LOCKED)
+    RETURNING s.renewals INTO _renewals;
+    RETURN CASE WHEN FOUND THEN poolkeeper.position(_session, _renewals) END;
+END $$;
+
 -- The process ends. What it still holds is given back: it says that it runs nothing any more.
 CREATE OR REPLACE FUNCTION poolkeeper.end_session(_session uuid, _secret text) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER

@@ -157,13 +157,30 @@ BEGIN
     RETURN _n + (SELECT o.n FROM poolkeeper.open_gates(poolkeeper.due_queues(_caller), _most) AS o);
 END $$;
 
+-- How many sessions of a pool live, at most 24.
+CREATE OR REPLACE FUNCTION poolkeeper.live_sessions(_pool_id integer, _now timestamptz) RETURNS bigint
+LANGUAGE sql STABLE
+AS $$
+    SELECT count(*) FROM (
+        SELECT FROM poolkeeper.session AS s
+        WHERE s.pool_id = _pool_id AND s.ended_at IS NULL AND s.renewed_at > _now - interval '1 minute' LIMIT 24) AS c
+$$;
+
 -- When an idle session should come again at the latest: at the next due task of its queues, or just after the first
--- moment at which a lease can expire or a run is too long, else after 5 s (1 s where the policy says poll instead of notify).
-CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _now timestamptz) RETURNS double precision
+-- moment at which a lease can expire or a run is too long, else after 5 s (1 s where the policy says poll instead of notify), or a
+-- quarter of the shortest visibility timeout. _rests: it holds nothing, listens, and renews by its turns. Then it may come more seldom,
+-- the more live sessions its pool has, for each of them looks for all: from 4 on as many times 5 / 4 s, up to half the shortest
+-- visibility timeout, within which a session must be heard of (Q20, Q23), or a third of it where they are fewer.
+CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _rests boolean, _now timestamptz) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
     SELECT greatest(0.01, least(
-        (SELECT CASE WHEN coalesce(bool_or(q.wake_up = 'poll'), false) THEN 1 ELSE 5 END FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids)),
+        (SELECT CASE WHEN coalesce(bool_or(q.wake_up = 'poll'), false) THEN 1 WHEN _rests THEN 1.25 * greatest(4, max(p.n)) ELSE 5 END
+         FROM poolkeeper.queue AS q CROSS JOIN (SELECT CASE WHEN _rests THEN poolkeeper.live_sessions((_session).pool_id, _now) END AS n) AS p
+         WHERE q.id = ANY ((_session).queue_ids)),
+        (SELECT extract(epoch FROM min(q.visibility_timeout))::double precision
+                / CASE WHEN NOT _rests THEN 4 WHEN poolkeeper.live_sessions((_session).pool_id, _now) > 4 THEN 2 ELSE 3 END
+         FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids)),
         (SELECT extract(epoch FROM min(d.due_at) - _now)::double precision
          FROM unnest((_session).queue_ids) AS u (id)
          CROSS JOIN LATERAL (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = u.id ORDER BY k.due_at LIMIT 1) AS d),
@@ -171,7 +188,6 @@ AS $$
          FROM (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q) AS t CROSS JOIN poolkeeper.holders() AS h
          WHERE poolkeeper.lease_until(h.renewed_at, t.least, NULL) > _now),
         (SELECT extract(epoch FROM least(l.run_by, l.progress_by) - _now)::double precision FROM poolkeeper.lease AS l
-         WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1),
-        (SELECT extract(epoch FROM min(q.visibility_timeout))::double precision / 4 FROM poolkeeper.queue AS q WHERE q.id = ANY ((_session).queue_ids))
+         WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1)
     ))
 $$;

@@ -28,7 +28,7 @@ GRANT EXECUTE ON FUNCTION poolkeeper.schedules(text, integer)
 GRANT EXECUTE ON FUNCTION poolkeeper.due_schedules(text[], integer), poolkeeper.fire_schedules(jsonb) TO poolkeeper_worker, poolkeeper_operator;
 GRANT EXECUTE ON FUNCTION
     poolkeeper.register_session(text, text[], text[], integer, jsonb, text[], text[]),
-    poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision),
+    poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision, boolean),
     poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
     poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
     TO poolkeeper_worker;
