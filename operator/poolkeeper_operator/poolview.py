@@ -10,6 +10,7 @@ _ORDER = (
     "QuotaLimited",
     "DrainBudgetOK",
     "DeadLetters",
+    "Drained",
     "Reconciling",
     "Stalled",
 )
@@ -85,6 +86,16 @@ def _conditions(status: Mapping[str, Any], *, only_trouble: bool = False) -> Ite
 
 
 def _trouble(condition: Mapping[str, Any]) -> bool:
+    if condition["type"] == "Drained":
+        return False
     bad = "False" if condition["type"] in {"Ready", "ScalingActive", "SignalFresh", "DrainBudgetOK"} else "True"
-    telling = {"ForeignWriter", "ReplicasNotObeyed", "NoCapableWorker", "QueueHeld"}
+    telling = {
+        "ForeignWriter",
+        "ReplicasNotObeyed",
+        "NoCapableWorker",
+        "QueueHeld",
+        "ExternalBounded",
+        "HoldAndDrain",
+        "Hold",
+    }
     return bool(condition["status"] == bad or condition["reason"] in telling)

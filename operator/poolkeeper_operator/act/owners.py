@@ -8,11 +8,13 @@ from poolkeeper_operator.runtime.kinds import MANAGER, SCALER
 
 def managers(manifest: Mapping[str, Any], *path: str) -> list[str]:
     """The field managers that own the field at `path`, such as ("spec", "replicas")."""
-    return [
-        entry.get("manager", "")
-        for entry in manifest["metadata"].get("managedFields") or []
-        if _owns(entry.get("fieldsV1") or {}, path)
-    ]
+    return [entry.get("manager", "") for entry in entries(manifest, *path)]
+
+
+def entries(manifest: Mapping[str, Any], *path: str) -> list[Mapping[str, Any]]:
+    """The entries of `managedFields` that own the field at `path`."""
+    found = manifest["metadata"].get("managedFields") or []
+    return [entry for entry in found if _owns(entry.get("fieldsV1") or {}, path)]
 
 
 def foreign_scalers(manifest: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ from poolkeeper_operator.runtime.workqueue import backoff
 log = logging.getLogger(__name__)
 EVERY = 30.0
 RATE = 5.0  # a second, for ordinary writes of all objects together (O33)
-_URGENT = ("observedGeneration", "policyVersion", "instanceID", "schemaVersion", "decisions")
+_URGENT = ("observedGeneration", "policyVersion", "instanceID", "schemaVersion", "decisions", "mode")
 
 
 class StatusWriter:

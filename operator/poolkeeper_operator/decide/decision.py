@@ -51,6 +51,7 @@ class Decision:
     given: Given = field(repr=False)  # all that it was made from
     sentence: str  # the whole in one sentence
     blind: bool  # made without a reading
+    needed: int  # what its work asks for, at least scaling.min, whoever decides on the size
     history: History = field(repr=False)  # to be passed to the next decision
 
     @property

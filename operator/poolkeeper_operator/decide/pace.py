@@ -9,7 +9,7 @@ from datetime import datetime
 
 from poolkeeper_operator.decide.decision import Chain
 from poolkeeper_operator.decide.history import STEP_PERIOD, History
-from poolkeeper_operator.decide.reasons import RateLimitedBy
+from poolkeeper_operator.decide.reasons import RateLimitedBy, Want
 from poolkeeper_operator.decide.signals import ScalingPolicy, Signals, StepPolicy
 
 
@@ -25,6 +25,20 @@ def pace(chain: Chain, policy: ScalingPolicy, signals: Signals, history: History
             return RateLimitedBy.ROLLOUT
         return _slow_down(chain, policy, signals, history, now)
     return RateLimitedBy.NONE
+
+
+def obey(chain: Chain, policy: ScalingPolicy, signals: Signals, history: History, now: datetime) -> RateLimitedBy:
+    """What another scaler asks for is taken at once: it has windows of its own. A cap that moves with others' demand keeps ours."""
+    if chain.pods >= signals.replicas:
+        return RateLimitedBy.NONE
+    asked = signals.replicas if policy.asked is None else max(policy.asked, policy.minimum)
+    at_once = min(signals.replicas, asked, ceiling(policy, signals))
+    if not signals.rolling and chain.pods == at_once:
+        return RateLimitedBy.NONE
+    by = pace(chain, policy, signals, history, now)
+    if not signals.rolling and chain.pods > at_once:
+        chain.to(at_once, Want.EXTERNAL, f"no more than {at_once} are asked for")
+    return by
 
 
 def _slow_up(chain: Chain, up: StepPolicy, replicas: int, history: History, now: datetime) -> RateLimitedBy:

@@ -17,6 +17,8 @@ class Want(StrEnum):
     WAITING_FOR_ZERO = "WaitingForZero"  # idle, but not yet for toZeroAfter
     MINIMUM = "Minimum"  # spec.scaling.min
     HOLD = "Hold"  # spec.scaling.mode: Hold
+    EXTERNAL = "External"  # spec.scaling.mode: External: what another scaler asks for
+    HOLD_AND_DRAIN = "HoldAndDrain"  # spec.scaling.mode: HoldAndDrain
     SIGNAL_LOST = "SignalLost"  # the queues could not be read: nothing is guessed
 
 
@@ -39,6 +41,7 @@ class RateLimitedBy(StrEnum):
     DOWN_WINDOW = "DownWindow"  # spec.scaling.down.window, or the operator has not watched for that long
     DOWN_STEP = "DownStep"  # spec.scaling.down.maxStep*
     ROLLOUT = "Rollout"  # no scale-down of ours while a rollout runs
+    CLOSING = "Closing"  # HoldAndDrain: the store is told to start nothing more before any pod is ended
     BUSY_PODS = "BusyPods"  # the pods in excess still work; they claim nothing and go once they are idle
 
 

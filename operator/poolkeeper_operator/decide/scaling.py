@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from poolkeeper_operator.decide.decision import Chain, Decision, Step
+from poolkeeper_operator.decide.emptying import empty
 from poolkeeper_operator.decide.history import STEP_PERIOD, History
-from poolkeeper_operator.decide.pace import pace, pods_for
+from poolkeeper_operator.decide.pace import obey, pace, pods_for
 from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
 from poolkeeper_operator.decide.record import Given, from_record
 from poolkeeper_operator.decide.signals import Blind, Mode, ScalingPolicy, Signals
@@ -26,6 +27,8 @@ def decide(policy: ScalingPolicy, signals: Signals | Blind, history: History, no
         return _hold_blind(given, f"the last reading is {stale.total_seconds():.0f} s old")
     if policy.mode is Mode.HOLD:
         return _hold(given, signals)
+    if policy.mode is Mode.HOLD_AND_DRAIN:
+        return _emptied(given, signals)
     return _decide(given, signals)
 
 
@@ -38,11 +41,13 @@ def recompute(recorded: Mapping[str, Any]) -> Decision:
 def _decide(given: Given, signals: Signals) -> Decision:
     policy, history, now = given.policy, given.history, given.now
     chain = Chain(signals.replicas)
-    reason = _want(chain, policy, signals, history, now)
+    external = policy.mode is Mode.EXTERNAL
+    reason = _asked(chain, policy) if external else _want(chain, policy, signals, history, now)
     wanted = chain.pods
     limited_by = _limit(chain, policy, signals)
     limited = chain.pods
-    rate_limited_by = pace(chain, policy, signals, history, now)
+    paced = obey if external else pace
+    rate_limited_by = paced(chain, policy, signals, history, now)
     goal = chain.pods
     if goal < (working := min(signals.busy_pods, signals.replicas)):
         chain.to(
@@ -66,6 +71,50 @@ def _decide(given: Given, signals: Signals) -> Decision:
         given=given,
         sentence=_told(signals.replicas, chain),
         blind=False,
+        needed=_needed(given, signals) if external else wanted,
+        history=memory,
+    )
+
+
+def _asked(chain: Chain, policy: ScalingPolicy) -> Want:
+    """What another scaler asks for, or the present size until it does; the minimum included."""
+    reason, pods = Want.EXTERNAL, chain.pods if policy.asked is None else policy.asked
+    sentence = f"spec.replicas asks for {pods} (scaling.mode External)"
+    if policy.asked is None:
+        sentence = f"scaling.mode is External and no other scaler has set spec.replicas since: the size stays at {pods}"
+    chain.to(pods, reason, sentence)
+    if pods < policy.minimum:
+        reason = Want.MINIMUM
+        chain.to(policy.minimum, reason, f"scaling.min is {policy.minimum}")
+    return reason
+
+
+def _needed(given: Given, signals: Signals) -> int:
+    """What the work would ask for if the size were ours to decide."""
+    chain = Chain(signals.replicas)
+    _want(chain, given.policy, signals, given.history, given.now)
+    return chain.pods
+
+
+def _emptied(given: Given, signals: Signals) -> Decision:
+    """To zero, whatever the work and the minimum ask for: idle pods first, then those that work, by their grace."""
+    chain = Chain(signals.replicas)
+    by = empty(chain, signals)
+    memory = _remembered(given, signals, recommended=0, applied=chain.pods)
+    return Decision(
+        wanted=0,
+        reason=Want.HOLD_AND_DRAIN,
+        limited=0,
+        limited_by=LimitedBy.NONE,
+        goal=0,
+        applied=chain.pods,
+        rate_limited_by=by,
+        replicas=signals.replicas,
+        steps=tuple(chain.steps),
+        given=given,
+        sentence=_told(signals.replicas, chain),
+        blind=False,
+        needed=0,
         history=memory,
     )
 
@@ -125,7 +174,7 @@ def _hold(given: Given, signals: Signals) -> Decision:
 
 def _hold_blind(given: Given, cause: str) -> Decision:
     memory, policy, pods = given.history.blinded(given.now), given.policy, given.signals.replicas
-    if policy.mode is not Mode.HOLD:
+    if policy.mode in {Mode.AUTO, Mode.EXTERNAL}:
         pods = max(pods, policy.minimum)
     blind_for = (given.now - (memory.blind_since or given.now)).total_seconds()
     sentence = f"{cause} (for {blind_for:.0f} s): unknown is not zero, the size stays at {pods}"
@@ -147,6 +196,7 @@ def _held(given: Given, pods: int, reason: Want, sentence: str, history: History
         given=given,
         sentence=sentence,
         blind=reason is Want.SIGNAL_LOST,
+        needed=pods,
         history=history,
     )
 

@@ -16,6 +16,8 @@ class Mode(StrEnum):
 
     AUTO = "Auto"
     HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+    EXTERNAL = "External"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class ScalingPolicy:
     """A WorkerPool's wishes about its size (`spec.scaling`, `spec.concurrency`, `spec.maxRunning`)."""
 
     mode: Mode = Mode.AUTO
+    asked: int | None = None  # pods that another scaler asks for, in mode External; None: none has asked yet
     minimum: int = 0  # pods
     maximum: int  # pods
     concurrency: int  # slots per pod
@@ -78,7 +81,10 @@ class Signals:
     starting_pods: int = 0  # pods of the present template that have no session yet and no failure
     stuck_pods: int = 0  # pods that cannot start (image, crash loop, unschedulable, quota)
     stuck_cause: str = ""  # one line about one of them, for people
-    rolling: bool = False  # a rollout of the Deployment is under way
+    closed: bool = False  # the store starts no task for it (max_running 0), as of this reading
+    rolling: bool = False  # a rollout of the Deployment is under way, or its controller has not seen the last change
+    replacing: bool = False  # pods of an older template are there: the controller chooses who goes
+    living: int = 0  # pods that were not told to end
     service_time: timedelta | None = None  # mean slot time per finished task (service.py); None: not measured yet
     start_up: timedelta = timedelta(seconds=10)  # from raising replicas to a new pod's first claim
     caps: tuple[Cap, ...] = ()  # provider quotas, and what else bounds the slots

@@ -38,11 +38,14 @@ class VictimPlan:
     replicas: int  # what may be written to the Deployment now
 
 
-def plan(pods: Sequence[PodState], *, goal: int, replicas: int) -> VictimPlan:
-    """Choose the victims for shrinking from `replicas` to `goal`; growing or standing still takes all marks back."""
+def plan(pods: Sequence[PodState], *, goal: int, replicas: int, ending: bool = False) -> VictimPlan:
+    """Choose the victims for shrinking from `replicas` to `goal`; growing or standing still takes all marks back.
+
+    `ending`: all of them, those beyond `replicas` too (HoldAndDrain).
+    """
     # Replicas without a pod (not created yet) go first of all, and nobody has to be marked for them.
     missing = max(0, replicas - len(pods))
-    excess = max(0, min(replicas - goal - missing, len(pods)))
+    excess = len(pods) if ending else max(0, min(replicas - goal - missing, len(pods)))
     victims = sorted(pods, key=_order)[:excess]
     chosen = {pod.name for pod in victims}
     lowered = replicas - missing - sum(pod.may_go for pod in victims)

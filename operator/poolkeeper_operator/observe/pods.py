@@ -122,3 +122,8 @@ def last_line(text: str) -> str:
 def living(pods: Iterable[Mapping[str, Any]]) -> list[PodSeen]:
     """The pods that count: neither terminating nor over."""
     return [pod for pod in map(seen, pods) if not pod.terminating and not pod.over]
+
+
+def present_pods(pods: Iterable[Mapping[str, Any]]) -> int:
+    """How many may still run something: terminating ones count."""
+    return sum(not pod.over for pod in map(seen, pods))

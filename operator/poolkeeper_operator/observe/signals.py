@@ -15,7 +15,7 @@ from poolkeeper_operator.decide.signals import Cap, Signals
 from poolkeeper_operator.decide.tenants import EVERYBODY, Tenants
 from poolkeeper_operator.decide.victims import PodState
 from poolkeeper_operator.observe.link import Reading
-from poolkeeper_operator.observe.pods import PodSeen, refused, rolling, told
+from poolkeeper_operator.observe.pods import PodSeen, refused, replacing, rolling, told
 
 CAPPED = 10_000  # where the store stops counting
 START_UP = timedelta(seconds=10)
@@ -50,6 +50,11 @@ class PoolView:
     def running(self) -> int:
         """Leases of the pool, those of draining pods included."""
         return self.stats.running if self.stats else 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store starts no task for it."""
+        return self.stats is not None and self.stats.max_running == 0
 
     @property
     def busy(self) -> int:
@@ -149,7 +154,10 @@ def signals(
         starting_pods=len(starting) + (0 if refusal else absent),
         stuck_pods=len(stuck) + (absent if refusal else 0),
         stuck_cause=refusal or told(stuck),
+        closed=seen.closed,
         rolling=rolling(seen.deployment),
+        replacing=replacing(seen.deployment or {}),
+        living=len(seen.pods),
         service_time=service_time,
         start_up=start_up or START_UP,
         caps=caps,

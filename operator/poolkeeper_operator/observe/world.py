@@ -117,9 +117,13 @@ def trimmed(kind: str, seen: Mapping[str, Any]) -> Manifest:
 
 
 def _scalers(entry: Mapping[str, Any]) -> Manifest:
-    """Of who owns which field, whether this one owns `spec.replicas`: nothing else is asked."""
+    """Of who owns which field since when, whether it is `spec.replicas` or `spec.scaling.mode`: nothing else is asked."""
     spec = (entry.get("fieldsV1") or {}).get("f:spec") or {}
+    owned: Manifest = {"f:replicas": {}} if "f:replicas" in spec else {}
+    if "f:mode" in (spec.get("f:scaling") or {}):
+        owned["f:scaling"] = {"f:mode": {}}
     return {
         "manager": entry.get("manager", ""),
-        "fieldsV1": {"f:spec": {"f:replicas": {}}} if "f:replicas" in spec else {},
+        "time": entry.get("time"),
+        "fieldsV1": {"f:spec": owned} if owned else {},
     }

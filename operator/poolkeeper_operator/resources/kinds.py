@@ -148,6 +148,7 @@ WORKERPOOL = Kind(
             type="string",
             description="What keeps it below what it wants.",
         ),
+        Column(name="Mode", path=".status.mode", type="string", wide=True, description="The scaling mode in force."),
         Column(
             name="Grace",
             path=".status.grace.applied",

@@ -33,6 +33,8 @@ class ScalingMode(StrEnum):
 
     AUTO = "Auto"
     HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+    EXTERNAL = "External"
 
 
 class Up(Model):
@@ -88,7 +90,8 @@ class Scaling(Model):
     )
 
     mode: ScalingMode = Field(
-        ScalingMode.AUTO, description="Auto: the operator decides on the size. Hold: the present size stays."
+        ScalingMode.AUTO,
+        description="Auto: the operator decides on the size. Hold: the present size stays. HoldAndDrain: no worker claims anything more, what runs is finished or handed back, the size goes to zero; the condition Drained says when nothing runs. External: another scaler asks for a size through the scale subresource (an HPA, kubectl scale), and gets it within min, max and quotas.",
     )
     min: int = Field(0, ge=0, le=10_000, description="Fewest pods.")
     max: Annotated[

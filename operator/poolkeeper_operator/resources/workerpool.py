@@ -23,7 +23,7 @@ from poolkeeper_operator.resources.parts import (
     map_list,
 )
 from poolkeeper_operator.resources.podtemplate import PodTemplate
-from poolkeeper_operator.resources.scaling import Disruption, Drain, Rollout, Scaling, tick_stale_after
+from poolkeeper_operator.resources.scaling import Disruption, Drain, Rollout, Scaling, ScalingMode, tick_stale_after
 
 APP_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*$"
 
@@ -117,7 +117,7 @@ class WorkerPoolSpec(Model):
         None,
         ge=0,
         le=100_000,
-        description="Written by the operator, so that the scale subresource answers; use scaling to size the pool.",
+        description="What the scale subresource reads and writes. Obeyed in scaling.mode External only; elsewhere the operator gives it a first value, so that the subresource answers, and scaling decides.",
     )
     template: PodTemplate = Field(description="What the pods run.")
     scaling: Scaling = Field(Scaling(), description="How large the pool may be, and what for.")
@@ -129,10 +129,11 @@ class WorkerPoolSpec(Model):
     disruption: Disruption = Field(Disruption(), description="What evictions may take at once.")
     rollout: Rollout = Field(Rollout(), description="How a new template replaces the old one.")
 
-    def scaling_policy(self, tick: timedelta) -> ScalingPolicy:
-        """For the decision; `tick` is the Database's tickInterval."""
+    def scaling_policy(self, tick: timedelta, asked: int | None = None) -> ScalingPolicy:
+        """For the decision; `tick` is the Database's tickInterval, `asked` what another scaler asks for (mode External)."""
         return ScalingPolicy(
             mode=Mode(self.scaling.mode.value),
+            asked=asked,
             minimum=self.scaling.min,
             maximum=self.scaling.max,
             concurrency=self.concurrency,
@@ -144,6 +145,10 @@ class WorkerPoolSpec(Model):
             tick=tick,
             stale_after=tick_stale_after(tick),
         )
+
+    def bound_on_running(self) -> int | None:
+        """Tasks that it may run at once by its own spec: none in HoldAndDrain; None for no bound."""
+        return 0 if self.scaling.mode is ScalingMode.HOLD_AND_DRAIN else self.max_running
 
     def takes(self) -> Tenants:
         """Its tenants, for what pulls it."""
@@ -164,14 +169,14 @@ class WorkerPoolSpec(Model):
 class Wanted(StatusModel):
     """The last decision in numbers (pods)."""
 
-    replicas: int = Field(description="What the work asks for.")
+    replicas: int = Field(description="What the work asks for; in mode External, what another scaler does.")
     limited: int | None = Field(None, description="What limits leave of it.")
     limited_by: str | None = Field(
         None, max_length=64, description="None, Maximum, MaxRunning, ProviderQuota or PodsCannotStart."
     )
     applied: int = Field(description="What was written to the Deployment.")
     rate_limited_by: str | None = Field(
-        None, max_length=64, description="None, UpWindow, UpStep, DownWindow, DownStep, Rollout or BusyPods."
+        None, max_length=64, description="None, UpWindow, UpStep, DownWindow, DownStep, Rollout, Closing or BusyPods."
     )
 
 
@@ -208,6 +213,9 @@ class WorkerPoolStatus(StatusModel):
     )
     replicas: int | None = Field(None, description="Pods that exist.")
     ready_replicas: int | None = Field(None, description="Pods that are ready.")
+    mode: str | None = Field(
+        None, max_length=16, description="The scaling.mode that is in force; External, once the size was handed over."
+    )
     busy_slots: int | None = Field(None, description="Slots in use.")
     wanted: Wanted | None = Field(None, description="The last decision in numbers.")
     decisions: tuple[DecisionLine, ...] = Field(

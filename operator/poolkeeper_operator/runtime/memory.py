@@ -10,6 +10,7 @@ from typing import Any
 from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.history import History
 from poolkeeper_operator.decide.service import ServiceMeter
+from poolkeeper_operator.decide.signals import Mode
 from poolkeeper_operator.observe.signals import PoolView, counts, start_ups
 from poolkeeper_operator.runtime.failures import KubeError
 
@@ -41,6 +42,8 @@ class Memory:
     foreign_until: datetime | None = None
     shaped: tuple[object, ...] | None = None  # generations of pool and database, versions of the children: in shape
     hold: Hold | None = None  # the API server refused a child of this shape: not tried again until then
+    external: bool = False  # the size was handed over to another scaler (mode External)
+    generation: int = 0  # of the spec that was last looked at
     conflicts: int = 0  # in a row, of writes of the size
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
@@ -49,8 +52,9 @@ class Memory:
     @classmethod
     def of(cls, pool: Mapping[str, Any]) -> "Memory":
         """A new one, with the changes that the status still tells of."""
-        lines = (pool.get("status") or {}).get("decisions") or []
-        return cls(uid=pool["metadata"]["uid"], lines=list(lines))
+        status = pool.get("status") or {}
+        external = status.get("mode") == Mode.EXTERNAL
+        return cls(uid=pool["metadata"]["uid"], lines=list(status.get("decisions") or []), external=external)
 
     def learn(self, view: PoolView) -> None:
         """Take over what a reading tells of service and start-up times; each reading counts once."""

@@ -21,6 +21,11 @@ _DATABASE = ("namespace", "database")
 
 POOL_GAUGES: Mapping[str, Gauge] = {
     "wanted": Gauge("poolkeeper_pool_wanted_pods", "Pods that the work of a pool asks for.", _POOL),
+    "needed": Gauge(
+        "poolkeeper_pool_needed_pods",
+        "The same also in scaling.mode External, where wanted is what the other scaler asks for: a figure for it to follow.",
+        _POOL,
+    ),
     "limited": Gauge("poolkeeper_pool_limited_pods", "Pods that limits leave of them.", _POOL),
     "replicas": Gauge("poolkeeper_pool_replicas", "Pods asked of the Deployment.", _POOL),
     "busy": Gauge("poolkeeper_pool_busy_slots", "Slots in use.", _POOL),
@@ -107,6 +112,7 @@ def tell_pool(namespace: str, pool: str, decision: Decision, replicas: int, busy
     """The last decision about a pool."""
     values = {
         "wanted": decision.wanted,
+        "needed": decision.needed,
         "limited": decision.limited,
         "replicas": replicas,
         "blind": int(decision.blind),

@@ -16,7 +16,7 @@ from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
 from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.pods import living, rolling
+from poolkeeper_operator.observe.pods import living, present_pods, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.capability import unable
@@ -120,11 +120,14 @@ class Pools:
             raise
         memory.conflicts = 0
         live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
-        pods = living(self._context.world.pods(namespace, name))
+        manifests = self._context.world.pods(namespace, name)
+        pods = living(manifests)
         refusal = _sentence("a child of the pool", problem) if problem and problem.status in DENIED else ""
         share = self._allotment(pool, spec)
         nobody = self._unable(namespace, spec, place) if sized is not None and sized.view is not None else ()
-        seen = poolstatus.Seen(pool, spec, live, pods, memory, drains, sized, place.link, share, refusal, nobody)
+        seen = poolstatus.Seen(
+            pool, spec, live, pods, memory, drains, sized, place.link, share, present_pods(manifests), refusal, nobody
+        )
         status = poolstatus.status(seen, self._freshness, self._context.now())
         again = await self._context.write_status(POOL, pool, status)
         waits = [AGAIN, *([] if again is None else [again])]
@@ -142,6 +145,9 @@ class Pools:
         pods = self._context.world.pods(namespace, name)
         grace_seconds = children.present_grace(live) or 0
         await departures.tell(place.link, f"{namespace}/{name}", pods, grace_seconds, memory)
+        if memory.generation not in {0, pool["metadata"]["generation"]}:
+            place.link.wake()  # what the store is told of a pool follows a reading
+        memory.generation = pool["metadata"]["generation"]
         await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
         sized = await self._scaler.size(pool, spec, place.link, live, living(pods), memory)
         live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live

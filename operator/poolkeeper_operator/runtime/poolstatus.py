@@ -10,16 +10,20 @@ from datetime import datetime
 from typing import Any
 
 from poolkeeper.durations import format_duration
-from poolkeeper_operator.act import owners, verdicts
+from poolkeeper_operator.act import scaletarget, verdicts
 from poolkeeper_operator.act.children import present_grace
 from poolkeeper_operator.decide.conditions import Condition, merge
+from poolkeeper_operator.decide.decision import Decision
+from poolkeeper_operator.decide.drained import Left, drained
 from poolkeeper_operator.decide.grace import Grace
 from poolkeeper_operator.decide.quota import Allotment
 from poolkeeper_operator.decide.reasons import LimitedBy
+from poolkeeper_operator.decide.signals import Mode
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import PodSeen, replacing, told
 from poolkeeper_operator.observe.pods import refused as cannot_create
 from poolkeeper_operator.resources import WorkerPoolSpec, WorkerPoolStatus
+from poolkeeper_operator.resources.scaling import ScalingMode
 from poolkeeper_operator.resources.workerpool import GraceStatus, Wanted
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import POOL_LABEL
@@ -43,6 +47,7 @@ class Seen:
     sized: Sized | None
     link: Link | None
     allotment: Allotment | None
+    all_pods: int = 0  # terminating ones too
     refusal: str = ""  # what the API server refuses of its children
     unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
 
@@ -55,6 +60,7 @@ def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
         selector=f"{POOL_LABEL}={meta['name']}",
         replicas=len(seen.pods),
         ready_replicas=sum(pod.ready for pod in seen.pods),
+        mode=_mode(seen),
         busy_slots=seen.sized.view.busy if seen.sized and seen.sized.view else present.get("busySlots"),
         wanted=_wanted(seen),
         grace=_grace(seen),
@@ -83,6 +89,14 @@ def refused(pool: Mapping[str, Any], ready: Condition, now: datetime) -> dict[st
         "observedGeneration": meta["generation"],
         "conditions": merge(present.get("conditions") or [], conditions, generation=meta["generation"], now=now),
     }
+
+
+def _mode(seen: Seen) -> str:
+    """The mode in force: External only once the size was handed over."""
+    mode = seen.spec.scaling.mode
+    if mode is ScalingMode.EXTERNAL and not seen.memory.external:
+        return str((seen.pool.get("status") or {}).get("mode") or ScalingMode.AUTO)
+    return str(mode)
 
 
 def _wanted(seen: Seen) -> Wanted | None:
@@ -137,6 +151,8 @@ def _ready(seen: Seen) -> list[Condition]:
 
 def _why_none(seen: Seen) -> str:
     decision = seen.sized.decision if seen.sized else None
+    if seen.spec.scaling.mode is ScalingMode.HOLD_AND_DRAIN:
+        return "no pods: scaling.mode is HoldAndDrain"
     if decision and decision.limited == 0 < decision.wanted:
         return f"no pods: {decision.limited_by} leaves none to the work that waits"
     if decision and _in_vain(seen):
@@ -145,7 +161,7 @@ def _why_none(seen: Seen) -> str:
 
 
 def _others(seen: Seen) -> list[Condition]:
-    conditions = [_scaling(seen), _quota(seen), _drain_budget(seen)]
+    conditions = [_scaling(seen), _quota(seen), _drain_budget(seen), *_drained(seen)]
     if seen.sized is not None and seen.sized.view is not None:
         dead = seen.sized.view.backlog.dead
         text = f"{dead} dead letters in its queues wait for a person" if dead else "no dead letters in its queues"
@@ -158,23 +174,59 @@ def _others(seen: Seen) -> list[Condition]:
 def _scaling(seen: Seen) -> Condition:
     if seen.sized is None:
         return Condition("ScalingActive", "False", "DatabaseNotReady", "the size stays: the queues cannot be read")
+    decision, mode = seen.sized.decision, seen.spec.scaling.mode
+    if (overruled := _overruled(seen)) is not None:
+        return Condition("ScalingActive", "True", *overruled)
+    if decision.blind:
+        return Condition("ScalingActive", "False", "SignalLost", "the size stays: the queues cannot be read")
+    if mode is ScalingMode.EXTERNAL:
+        return Condition("ScalingActive", "True", _external(decision), decision.sentence)
+    in_vain = _in_vain(seen) if mode is ScalingMode.AUTO else None
+    # The sentence of the last change, not of this moment: a status must not move with every age.
+    last = seen.memory.lines[0]["sentence"] if seen.memory.lines else "its size has not changed yet"
+    reason = "Sized" if mode is ScalingMode.AUTO else str(decision.reason)
+    return Condition("ScalingActive", "True", *(in_vain or (reason, last)))
+
+
+def _overruled(seen: Seen) -> tuple[str, str] | None:
+    """Reason and words for a size that somebody else set, and that does not count."""
     if seen.memory.foreign:
         who = ", ".join(seen.memory.foreign)
         text = f"{who} also writes replicas of the Deployment; remove it (HPA, ScaledObject, kubectl scale): only spec.scaling counts"
-        return Condition("ScalingActive", "True", "ForeignWriter", text)
-    decision = seen.sized.decision
-    who = ", ".join(owners.foreign_scalers(seen.pool))
-    if who:
-        text = f"spec.replicas of the pool was set by {who}; it is not obeyed: set spec.scaling.min and max instead"
-        return Condition("ScalingActive", "True", "ReplicasNotObeyed", text)
-    if decision.blind:
-        return Condition("ScalingActive", "False", "SignalLost", "the size stays: the queues cannot be read")
-    in_vain = _in_vain(seen)
-    if in_vain and decision.reason != "Hold":
-        return Condition("ScalingActive", "True", *in_vain)
-    # The sentence of the last change, not of this moment: a status must not move with every age.
-    last = seen.memory.lines[0]["sentence"] if seen.memory.lines else "its size has not changed yet"
-    return Condition("ScalingActive", "True", "Hold" if decision.reason == "Hold" else "Sized", last)
+        return "ForeignWriter", text
+    who = ", ".join(scaletarget.writers(seen.pool))
+    if not who or seen.spec.scaling.mode is ScalingMode.EXTERNAL:
+        return None
+    text = (
+        f"spec.replicas of the pool was set by {who}; it is not obeyed: set spec.scaling.min and max instead, "
+        "or scaling.mode: External, which leaves the size to another scaler"
+    )
+    return "ReplicasNotObeyed", text
+
+
+def _external(decision: Decision) -> str:
+    """Whether another scaler's wish is followed, or nobody has told one yet, or not all of it is given."""
+    if decision.given.policy.asked is None:
+        return "ExternalAwaited"
+    return "External" if decision.limited == decision.given.policy.asked else "ExternalBounded"
+
+
+def _drained(seen: Seen) -> list[Condition]:
+    """Nothing, where it cannot be told: what was told stands, for an earlier generation if need be."""
+    read = seen.sized.view if seen.sized else None
+    deployment = seen.deployment
+    status = deployment.get("status") or {}
+    settled = (status.get("observedGeneration") or 0) >= deployment["metadata"].get("generation", 0)
+    wanted = int(deployment["spec"].get("replicas") or 0)
+    left = Left(
+        mode=Mode(seen.spec.scaling.mode.value),
+        pods=max(wanted, 0 if settled and not wanted else int(status.get("replicas") or 0), seen.all_pods),
+        settled=settled,
+        tasks=read.running if read else None,
+        closed=read is not None and read.closed,
+    )
+    found = drained(left)
+    return [] if found is None else [found]
 
 
 def _in_vain(seen: Seen) -> tuple[str, str] | None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.store import calls
-from poolkeeper_operator.act import owners
+from poolkeeper_operator.act import owners, scaletarget
 from poolkeeper_operator.act.children import build_replicas
 from poolkeeper_operator.decide.conditions import cut, stamp
 from poolkeeper_operator.decide.decision import Decision
+from poolkeeper_operator.decide.reasons import Want
 from poolkeeper_operator.decide.scaling import decide
 from poolkeeper_operator.decide.signals import Blind
 from poolkeeper_operator.decide.victims import plan
@@ -37,7 +38,10 @@ LINES = 10
 LINE_BYTES = 400  # ten of them leave the status well below 8 KiB (O2)
 FOREIGN_TOLD = timedelta(minutes=10)
 VICTIM = "-1"
-INSTEAD = "Only spec.scaling counts: set min and max there, or mode: Hold, which leaves the size to you"
+INSTEAD = (
+    "Only spec.scaling counts: set min and max there, or mode: Hold, which leaves the size to you, "
+    "or mode: External, and scale the WorkerPool"
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ class Scaler:
         if not replicas and not link.attentive:  # a pool that is new: work may have come since the reading, unheard
             link.attentive = True
             link.wake()
-        decision = decide(spec.scaling_policy(link.interval), observed, memory.history, now)
+        asked = scaletarget.asked(pool) if memory.external else None
+        decision = decide(spec.scaling_policy(link.interval, asked), observed, memory.history, now)
         memory.history, memory.decision = decision.history, decision
         target = decision.applied
         if seen is not None:
@@ -118,7 +123,8 @@ class Scaler:
 
     async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> int:
         """Mark and price the pods that shall go; the number of replicas that may be written now."""
-        chosen = plan(pod_states(seen), goal=decision.goal, replicas=seen.replicas)
+        ending = decision.reason is Want.HOLD_AND_DRAIN
+        chosen = plan(pod_states(seen), goal=decision.goal, replicas=seen.replicas, ending=ending)
         if chosen.mark:
             await link.call(calls.mark_sessions(pool, chosen.mark, draining=True, term=link.term))
         if chosen.unmark:
@@ -130,6 +136,8 @@ class Scaler:
                 await self._price(namespace, pod, wanted)
         if chosen.mark or chosen.unmark:
             link.wake()  # the next reading shows the marks
+        if ending:  # at zero all of them are told, and go together
+            return max(chosen.replicas, decision.applied) if decision.applied else 0
         return chosen.replicas if decision.goal < seen.replicas else decision.applied
 
     async def _price(self, namespace: str, pod: PodSeen, cost: str | None) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from poolkeeper_operator.act import children, pacing
+from poolkeeper_operator.act import children, pacing, scaletarget
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.decide.grace import Grace
 from poolkeeper_operator.decide.lengthening import Lengthening
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
+from poolkeeper_operator.resources.scaling import ScalingMode
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.kinds import (
@@ -110,7 +111,7 @@ class Shaper:
             await self._small(SERVICE_ACCOUNT, account, wanted)
         await self._small(DISRUPTION_BUDGET, budget, wanted)
         shaped = await self._deployment(wanted, live, memory)
-        await self._answer_scale(wanted, shaped)
+        await self._answer_scale(wanted, shaped, memory)
         memory.shaped = self._mark(wanted)
         return shaped
 
@@ -155,19 +156,22 @@ class Shaper:
                 0, f'{resource.kind} "{wanted.name[1]}"', "an earlier pool's, not removed by the cluster yet"
             )
 
-    async def _answer_scale(self, wanted: Shape, live: Mapping[str, Any]) -> None:
-        """Give spec.replicas a value where it has none, as the scale subresource cannot answer without (O3)."""
-        if wanted.spec.replicas is not None:
-            return
-        meta = wanted.pool["metadata"]
-        manifest = {
-            "apiVersion": POOL.api_version,
-            "kind": POOL.kind,
-            "metadata": {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
-            "spec": {"replicas": int(live["spec"].get("replicas") or 0)},
-        }
-        answer = await self._context.kube.apply(POOL, manifest, manager=SCALER)
-        self._context.world.put(POOL.kind, answer)
+    async def _answer_scale(self, wanted: Shape, live: Mapping[str, Any], memory: Memory) -> None:
+        """Have spec.replicas say a size: the scale subresource cannot answer without (O3), and in External it is handed over (O19)."""
+        pool, present = wanted.pool, int(live["spec"].get("replicas") or 0)
+        external = wanted.spec.scaling.mode is ScalingMode.EXTERNAL
+        known = memory.external or (external and scaletarget.handed_over(pool))
+        asked = scaletarget.asked(pool) if known or not external else None
+        if wanted.spec.replicas is None or (external and asked is None and wanted.spec.replicas != present):
+            try:
+                answer = await self._context.kube.apply(POOL, scaletarget.build(pool, present), manager=SCALER)
+            except KubeError as error:
+                if not error.conflict:
+                    raise
+                await self.look_again(POOL, *wanted.name)  # it was scaled, or changed, meanwhile: looked at anew
+                return
+            self._context.world.put(POOL.kind, answer)
+        memory.external = external
 
     async def _still_there(self, wanted: Shape) -> None:
         found = await self._context.kube.get(POOL, *wanted.name)

@@ -96,8 +96,8 @@ class Shares:
 
     def _use(self, pool: str, spec: WorkerPoolSpec, link: Link | None, runnable: int) -> PoolUse:
         ceiling = spec.scaling.max * spec.concurrency
-        if spec.max_running is not None:
-            ceiling = min(ceiling, spec.max_running)
+        if (bound := spec.bound_on_running()) is not None:
+            ceiling = min(ceiling, bound)
         namespace = pool.partition("/")[0]
         common: dict[str, Any] = {
             "pool": pool,
@@ -178,11 +178,12 @@ class Shares:
 
     def _wanted(self, pool: str, spec: WorkerPoolSpec) -> int | None:
         """The exact cap of a pool; None for no bound."""
+        bound = spec.bound_on_running()
         if not spec.providers:
-            return spec.max_running
+            return bound
         allotment = self.allotments.get(pool)
         slots = allotment.slots if allotment else 0
-        return slots if spec.max_running is None else min(spec.max_running, slots)
+        return slots if bound is None else min(bound, slots)
 
     def _known(self, pool: str, link: Link) -> Told | None:
         """What the store has; None if it does not know the pool."""
