@@ -109,7 +109,7 @@ ALSO = """
     INSERT INTO poolkeeper.retention_walk (kind, began_at) VALUES ('mine', now());
     INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, state_version) SELECT t.id, t.queue_id, now(), 'woke', 2 FROM poolkeeper.task AS t LIMIT 1;
     UPDATE poolkeeper.lease SET gate = 7 WHERE task_id = (SELECT l.task_id FROM poolkeeper.lease AS l ORDER BY l.task_id LIMIT 1);
-    INSERT INTO poolkeeper.expiry SELECT t.id, 1, t.queue_id, t.id, now() FROM poolkeeper.task AS t ON CONFLICT DO NOTHING;
+    INSERT INTO poolkeeper.expiry SELECT t.id, 1, t.queue_id, t.id, now(), false FROM poolkeeper.task AS t ON CONFLICT DO NOTHING;
     INSERT INTO poolkeeper.lane SELECT q.id, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT q.id, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.backlog_lane SELECT q.id, 1, 1 FROM poolkeeper.queue AS q;

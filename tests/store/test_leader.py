@@ -1,5 +1,6 @@
 """The store obeys the operator whose term it is, and no other (O29)."""
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -27,6 +28,9 @@ def writes(scene: Scene, term: UUID | None, queue_id: int) -> dict[str, Call[Any
         "set_pool": calls.set_pool("team/p", max_running=3, term=term),
         "mark_sessions": calls.mark_sessions("team/p", ["pod-1"], draining=True, term=term),
         "tell_grace": calls.tell_grace("team/p", {"uid-1": 5.0}, term=term),
+        "report_crashes": calls.report_crashes(
+            "team/p", [("uid-1", datetime.now(UTC), "OOMKilled (exit 137)")], term=term
+        ),
         "record_decision": calls.record_decision("team/p", {"n": 1}, term=term),
         "dead_batch": calls.dead_batch(queue_id, term=term),
         "dead_batch_announced": calls.dead_batch_announced(queue_id, 1, term=term),
@@ -44,6 +48,7 @@ KINDS_OF_WRITES = [
     "set_pool",
     "mark_sessions",
     "tell_grace",
+    "report_crashes",
     "record_decision",
     "dead_batch",
     "dead_batch_announced",

@@ -186,6 +186,11 @@ def test_what_an_operator_says_of_a_pool_is_of_one_pool(crowd: Crowd) -> None:
         assert scene.ask("operator", calls.tell_grace("local/p", {"uid-w-1": 7.0, "uid-w-3": 7.0})) == 1
     with crowd.untouched():
         assert scene.ask("operator", calls.tell_grace("local/p", {"uid-w-1": 7.0})) == 0
+    moment = scene.value("SELECT poolkeeper.clock()")
+    with crowd.untouched() as own:
+        own.sessions.add(str(worker.session.id))
+        ends = [("uid-w-1", moment, "OOMKilled (exit 137)"), ("uid-w-3", moment, "Evicted")]
+        assert scene.ask("operator", calls.report_crashes("local/p", ends)) == 1
     answer = crowd.twin.renew()
     assert (answer.draining, answer.grace) == (False, None)
     answer = worker.renew()
@@ -338,6 +343,7 @@ def test_a_pools_login_says_nothing_of_pools_and_queues(crowd: Crowd) -> None:
         calls.set_pool("local/p", max_running=None),
         calls.mark_sessions("local/p", ["w-1"], draining=True),
         calls.tell_grace("local/p", {"uid-w-1": 1.0}),
+        calls.report_crashes("local/p", []),
         calls.lead("c9", "default", lease="default/l", epoch=1, holder="p"),
         calls.purge("local", "default", "default", PLAIN, who="p"),
     )
@@ -352,4 +358,4 @@ def test_a_pools_login_says_nothing_of_pools_and_queues(crowd: Crowd) -> None:
                 scene.ask("operator", deed)
     scene.allow(scene.database.login("operator"), queues=["elsewhere/q"])
     with crowd.untouched(), pytest.raises(Forbidden):
-        scene.ask("operator", deeds[3])
+        scene.ask("operator", deeds[4])

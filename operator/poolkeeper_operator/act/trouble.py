@@ -35,7 +35,7 @@ VACUUM = "VacuumHeld"
 """The same of a Database."""
 
 NAMED = 5  # task types in one sentence
-SHOWN = 200  # bytes of a schedule's refusal
+SHOWN = 200  # bytes of what others say
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,9 @@ def _workers_dying(was: bool, stats: QueueStats) -> Condition:
     if not decide.workers_die(was, dead=stats.expired.dead):
         text = f"fewer than {decide.DYING} deliveries ended with their worker within ten minutes"
         return Condition("WorkersDying", "False", "Calm", text)
+    cause = f" (most of them: {cut(stats.expired.cause, SHOWN)})" if stats.expired.cause else ""
     text = (
-        f"{decide.DYING} or more deliveries ended with their worker within ten minutes: the processes die, or are cut off; "
+        f"{decide.DYING} or more deliveries ended with their worker within ten minutes{cause}: the processes die, or are cut off; "
         "`kubectl describe pod` and `poolkeeper task timeline` of one tell how: raise the memory limit where it is OOMKilled, run what "
         "kills them isolated, or see to the nodes"
     )

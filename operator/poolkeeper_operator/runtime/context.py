@@ -15,6 +15,7 @@ from poolkeeper_operator.act.status import StatusWriter
 from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.observe.world import World
 from poolkeeper_operator.resources import WorkerPoolSpec, read_spec
+from poolkeeper_operator.runtime.crashes import Crashes
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
 from poolkeeper_operator.runtime.kinds import NAMESPACE, Resource
@@ -44,6 +45,7 @@ class Context:
     serving: dict[tuple[str, str], tuple[Reading | None, Serving]] = field(
         default_factory=dict
     )  # by database, as of a reading
+    crashes: Crashes = field(default_factory=Crashes)
     status: StatusWriter = field(init=False)
     queue: WorkQueue = field(init=False)
     _specs: dict[str, tuple[int, Any]] = field(default_factory=dict)  # by uid: the generation that was read

@@ -98,6 +98,8 @@ def notice(context: Context, resource: Resource, what: str | None, manifest: Map
     meta = manifest["metadata"]
     namespace, name = meta.get("namespace", ""), meta["name"]
     before = context.world.get(resource.kind, namespace, name)
+    if resource == POD:
+        context.crashes.see(namespace, pool_of(manifest), manifest)
     if what == "DELETED":
         if before is not None and version(before) > version(manifest):  # made anew under the same name
             return

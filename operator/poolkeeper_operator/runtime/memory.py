@@ -46,6 +46,7 @@ class Memory:
     generation: int = 0  # of the spec that was last looked at
     conflicts: int = 0  # in a row, of writes of the size
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
+    crashes_due: float | None = None  # seconds until crash evidence is to be told again
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)
 

@@ -80,6 +80,11 @@ VACUUM = Gauge(
     _DATABASE,
 )
 SCALED = Counter("poolkeeper_pool_scaled_total", "Changes of a pool's size.", (*_POOL, "direction"))
+CRASHES = Counter(
+    "poolkeeper_pool_crashes_total",
+    "Processes of workers that ended and did not mean to, by cause: OOMKilled, Evicted or Other.",
+    (*_POOL, "cause"),
+)
 CONTESTED = Gauge(
     "poolkeeper_operator_contested_databases", "Databases in which another operator keeps a namespace of this one's."
 )

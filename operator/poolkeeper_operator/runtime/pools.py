@@ -73,6 +73,7 @@ class Pools:
         if pool is None or "deletionTimestamp" in pool["metadata"]:
             self._memory.pop((namespace, name), None)
             metrics.forget(metrics.POOL_GAUGES, namespace, name)
+            self._context.crashes.forget(namespace, name)
             return None
         memory = self._memory.get((namespace, name))
         if memory is None or memory.uid != pool["metadata"]["uid"]:
@@ -130,7 +131,7 @@ class Pools:
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
         again = await self._context.write_status(POOL, pool, status)
-        waits = [AGAIN, *([] if again is None else [again])]
+        waits = [AGAIN, *(wait for wait in (again, memory.crashes_due) if wait is not None)]
         if memory.hold is not None:
             waits.append(max(0.0, (memory.hold.until - self._context.now()).total_seconds()))
         return min(waits)
@@ -148,6 +149,7 @@ class Pools:
         if memory.generation not in {0, pool["metadata"]["generation"]}:
             place.link.wake()  # what the store is told of a pool follows a reading
         memory.generation = pool["metadata"]["generation"]
+        memory.crashes_due = await self._context.crashes.tell(place.link, namespace, name, pods)
         await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
         sized = await self._scaler.size(pool, spec, place.link, live, living(pods), memory)
         live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live

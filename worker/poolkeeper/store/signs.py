@@ -9,6 +9,7 @@ class Expired:
 
     live: int = 0  # of workers that have renewed since: their lease was too short for them
     dead: int = 0  # of workers that have not
+    cause: str | None = None  # how most of these ended, as the cluster tells it (O26)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,18 @@ def tell_grace(pool: str, graces: Mapping[str, float], *, term: UUID | None = No
     return Call("tell_grace", params, value)
 
 
+def report_crashes(pool: str, crashes: Sequence[tuple[str, datetime, str]], *, term: UUID | None = None) -> Call[int]:
+    """Tell how containers of a pool ended: the pod's uid, when, and how (O26); answers how many sessions are known to have ended so."""
+    params = {
+        "pool": pool,
+        "uids": [uid for uid, _, _ in crashes],
+        "ended": [at for _, at, _ in crashes],
+        "crashes": [how for _, _, how in crashes],
+        "term": term,
+    }
+    return Call("report_crashes", params, value)
+
+
 def record_decision(pool: str, decision: Mapping[str, Any], *, term: UUID | None = None) -> Call[None]:
     """Keep a decision with all that it was made from (O11)."""
     params = {"pool": pool, "decision": Json(dict(decision)), "term": term}

@@ -112,6 +112,9 @@ SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s,
 -- name: tell_grace
 SELECT poolkeeper.tell_grace(%(pool)s, %(uids)s::text[], %(seconds)s::double precision[], %(term)s) AS value
 
+-- name: report_crashes
+SELECT poolkeeper.report_crashes(%(pool)s, %(uids)s::text[], %(ended)s::timestamptz[], %(crashes)s::text[], %(term)s) AS value
+
 -- name: record_decision
 SELECT poolkeeper.record_decision(%(pool)s, %(decision)s::jsonb, %(term)s)
 

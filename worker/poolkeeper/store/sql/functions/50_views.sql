@@ -28,7 +28,8 @@ CREATE OR REPLACE VIEW poolkeeper.history AS
            l.state_version, 'running'
     FROM poolkeeper.lease AS l WHERE l.started_at IS NOT NULL
     UNION ALL
-    SELECT e.task_id, e.at, e.no, e.kind, NULL, NULL, e.reason, e.actor, NULL, NULL, NULL, NULL, e.state_version,
+    SELECT e.task_id, e.at, e.no, e.kind, NULL, NULL, CASE WHEN e.kind <> 'explained' THEN e.reason END, e.actor, NULL,
+           CASE WHEN e.kind = 'explained' THEN e.reason END, NULL, NULL, e.state_version,
            CASE e.kind WHEN 'woke' THEN 'ready' WHEN 'canceled' THEN 'canceled' WHEN 'requeued' THEN 'ready' WHEN 'discarded' THEN 'canceled'
                        WHEN 'died' THEN 'dead' END
     FROM poolkeeper.event AS e WHERE e.retention = 0

@@ -2,30 +2,42 @@
 -- refused, and who keeps vacuum back. All of them are part of poolkeeper.stats, and cost some probes of an index for each queue.
 
 -- Notes what a sweep is about to end because its session was silent: the sessions' later renewals tell who was alive after all.
--- Answers the endings as they are. The leases are locked by the caller.
+-- Answers the endings, each with the way in which its process ended, where that is known by now (O26). The leases are locked by
+-- the caller.
 CREATE OR REPLACE FUNCTION poolkeeper.note_expiries(_endings poolkeeper.ending[], _now timestamptz) RETURNS poolkeeper.ending[]
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    IF cardinality(_endings) > 0 THEN
-        INSERT INTO poolkeeper.expiry (task_id, delivery, queue_id, session_id, at)
-        SELECT l.task_id, l.delivery, l.queue_id, l.session_id, _now
-        FROM unnest(_endings) AS e
-        CROSS JOIN LATERAL (SELECT k.task_id, k.delivery, k.queue_id, k.session_id FROM poolkeeper.lease AS k WHERE k.task_id = e.task_id OFFSET 0) AS l
-        WHERE e.outcome = 'expired' AND e.reason <> 'outage'
-        ON CONFLICT DO NOTHING;
+    IF cardinality(_endings) = 0 THEN
+        RETURN _endings;
     END IF;
-    RETURN _endings;
+    INSERT INTO poolkeeper.expiry (task_id, delivery, queue_id, session_id, at, explained)
+    SELECT l.task_id, l.delivery, l.queue_id, l.session_id, _now, s.crash IS NOT NULL
+    FROM unnest(_endings) AS e
+    CROSS JOIN LATERAL (SELECT k.task_id, k.delivery, k.queue_id, k.session_id FROM poolkeeper.lease AS k WHERE k.task_id = e.task_id OFFSET 0) AS l
+    CROSS JOIN LATERAL (SELECT k.crash FROM poolkeeper.session AS k WHERE k.id = l.session_id OFFSET 0) AS s
+    WHERE e.outcome = 'expired' AND e.reason <> 'outage'
+    ON CONFLICT DO NOTHING;
+    RETURN ARRAY(
+        SELECT ROW(e.task_id, e.token_hash, e.outcome, e.reason, coalesce(e.error_class, poolkeeper.crash_class(s.crash)), coalesce(e.error, s.crash),
+                   e.result, e.retry_after)::poolkeeper.ending
+        FROM unnest(_endings) WITH ORDINALITY AS e
+        LEFT JOIN LATERAL (SELECT k.session_id FROM poolkeeper.lease AS k WHERE k.task_id = e.task_id OFFSET 0) AS l ON true
+        LEFT JOIN LATERAL (SELECT k.crash FROM poolkeeper.session AS k WHERE k.id = l.session_id OFFSET 0) AS s ON true
+        ORDER BY e.ordinality);
 END $$;
 
 -- Deliveries of a queue that expired within ten minutes (at most 1000 are looked at): live, of sessions that have renewed since by
--- themselves, so that their lease was too short for them; dead, of those that have not. Index: expiry_queue.
+-- themselves, so that their lease was too short for them; dead, of those that have not, with the commonest way in which their
+-- processes ended. Index: expiry_queue.
 CREATE OR REPLACE FUNCTION poolkeeper.expired_lately(_queue_id integer, _now timestamptz) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $$
-    SELECT jsonb_build_object('live', count(*) FILTER (WHERE x.live), 'dead', count(*) FILTER (WHERE NOT x.live))
-    FROM (SELECT coalesce((SELECT s.graces = 0 AND s.renewed_at > e.at FROM poolkeeper.session AS s WHERE s.id = e.session_id), false) AS live
-          FROM poolkeeper.expiry AS e WHERE e.queue_id = _queue_id AND e.at > _now - interval '10 minutes' ORDER BY e.at DESC LIMIT 1000) AS x
+    SELECT jsonb_build_object('live', count(*) FILTER (WHERE s.live), 'dead', count(*) FILTER (WHERE s.live IS NOT TRUE),
+                              'cause', mode() WITHIN GROUP (ORDER BY s.crash) FILTER (WHERE s.live IS NOT TRUE))
+    FROM (SELECT e.session_id, e.at FROM poolkeeper.expiry AS e
+          WHERE e.queue_id = _queue_id AND e.at > _now - interval '10 minutes' ORDER BY e.at DESC LIMIT 1000) AS x
+    LEFT JOIN LATERAL (SELECT k.graces = 0 AND k.renewed_at > x.at AS live, k.crash FROM poolkeeper.session AS k WHERE k.id = x.session_id OFFSET 0) AS s ON true
 $$;
 
 -- Schedules of a queue whose slots nobody fires although they are due for two minutes, and those that are refused: how many (at

@@ -45,7 +45,7 @@ GRANT EXECUTE ON FUNCTION
     poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text, jsonb), poolkeeper.set_pool(text, integer, uuid),
     poolkeeper.mark_sessions(text, text[], boolean, uuid), poolkeeper.tell_grace(text, text[], double precision[], uuid),
     poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid), poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.lead(text, text, text, bigint, text),
-    poolkeeper.resign(uuid),
+    poolkeeper.resign(uuid), poolkeeper.report_crashes(text, text[], timestamptz[], text[], uuid),
     poolkeeper.purge(text, text, text, text, text, jsonb, integer, uuid)
     TO poolkeeper_operator;
 GRANT EXECUTE ON FUNCTION poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid) TO poolkeeper_person;

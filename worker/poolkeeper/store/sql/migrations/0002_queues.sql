@@ -195,6 +195,7 @@ CREATE TABLE poolkeeper.session (
     finished      bigint NOT NULL DEFAULT 0,
     busy_seconds  double precision NOT NULL DEFAULT 0,
     idle_since    timestamptz,
+    crash         text,                            -- how its process ended, as the cluster tells it (O26)
     ended_at      timestamptz
 ) WITH (fillfactor = 50);                          -- renewals are HOT: no index on a column that they write
 CREATE INDEX session_live ON poolkeeper.session (pool_id) WHERE ended_at IS NULL;

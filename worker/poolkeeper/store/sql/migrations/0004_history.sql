@@ -38,7 +38,7 @@ CREATE TABLE poolkeeper.event (
     no            bigint NOT NULL DEFAULT nextval('poolkeeper.history_no'),
     queue_id      integer NOT NULL,
     at            timestamptz NOT NULL,
-    kind          text NOT NULL CHECK (kind IN ('woke', 'canceled', 'cancel_requested', 'requeued', 'discarded', 'died')),
+    kind          text NOT NULL CHECK (kind IN ('woke', 'canceled', 'cancel_requested', 'requeued', 'discarded', 'died', 'explained')),
     actor         text,
     reason        text,
     state_version integer NOT NULL,
@@ -76,8 +76,10 @@ CREATE TABLE poolkeeper.expiry (  -- deliveries that ended because their session
     queue_id   integer NOT NULL,
     session_id uuid NOT NULL,
     at         timestamptz NOT NULL,
+    explained  boolean NOT NULL,               -- history has how its process ended (O26)
     PRIMARY KEY (task_id, delivery)
 );
+CREATE INDEX expiry_session ON poolkeeper.expiry (session_id);
 CREATE INDEX expiry_queue ON poolkeeper.expiry (queue_id, at);
 CREATE INDEX expiry_age ON poolkeeper.expiry (at);
 
