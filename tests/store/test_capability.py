@@ -4,7 +4,8 @@ import psycopg
 import pytest
 
 from poolkeeper.store import calls, run
-from poolkeeper.store.rows import BuildStats, QueueStats
+from poolkeeper.store.rows import QueueStats
+from poolkeeper.store.signs import BuildStats
 from store.scene import Scene, seconds
 from store.test_plans import backlog, touching
 from store.test_stats import pool_of, queue_of

@@ -4,7 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from poolkeeper.store.rows import BuildStats, PoolStats, QueueStats, TypeStats
+from poolkeeper.store.rows import PoolStats, QueueStats, TypeStats
+from poolkeeper.store.signs import BuildStats
 from poolkeeper_operator.decide.tenants import EVERYBODY, Tenants
 from poolkeeper_operator.observe.capability import can_run, tasks, unable
 from poolkeeper_operator.observe.signals import _of_queue

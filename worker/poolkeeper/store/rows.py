@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from poolkeeper.codes import Code
-from poolkeeper.store.signs import Expired, ScheduleTrouble
+from poolkeeper.store.signs import BuildStats, Expired, ScheduleTrouble
 
 
 @dataclass(frozen=True)
@@ -338,14 +338,6 @@ class DrainSample:
     seconds: float
     truncated: bool
     grace: float | None = None
-
-
-@dataclass(frozen=True)
-class BuildStats:
-    """What a build of a pool can run."""
-
-    build: str | None
-    types: list[str]
 
 
 @dataclass(frozen=True)

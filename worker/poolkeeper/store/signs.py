@@ -1,4 +1,4 @@
-"""Rows of a reading that are signs of trouble (O25)."""
+"""Small parts of a reading: what builds can run, and signs of trouble (Q11, O25)."""
 
 from dataclasses import dataclass
 
@@ -21,3 +21,11 @@ class ScheduleTrouble:
     refused: int = 0
     first_refused: str | None = None
     why: str | None = None
+
+
+@dataclass(frozen=True)
+class BuildStats:
+    """What a build of a pool can run."""
+
+    build: str | None
+    types: list[str]
