@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from poolkeeper.cli.database import ask, dsn
 from poolkeeper.codes import Code
 from poolkeeper.errors import Misconfigured, NotFound, PoolkeeperError, Unavailable
-from poolkeeper_operator.poolview import explanation, overview
+from poolkeeper.store import calls
+from poolkeeper_operator.poolview import explanation, overview, recollection
 
 if TYPE_CHECKING:
     from poolkeeper_operator.runtime.failures import KubeError
@@ -49,14 +51,26 @@ def status(name: str, namespace: str, kubeconfig: str | None, output: str) -> No
 
 @pool.command()
 @_options
-def explain(name: str, namespace: str, kubeconfig: str | None, output: str) -> None:
+@click.option(
+    "--recorded",
+    type=click.IntRange(1, 1000),
+    help="Also the last so many decisions as the store recorded them; in JSON with all that they were made from.",
+)
+@dsn
+def explain(
+    name: str, namespace: str, kubeconfig: str | None, output: str, recorded: int | None, dsn: str | None
+) -> None:
     """Tell in sentences why a pool has its size: its last changes, and what keeps it where it is."""
     found = _read(name, namespace, kubeconfig)
+    told = found.get("status") or {}
+    kept = [] if recorded is None else ask(dsn, calls.decisions(f"{namespace}/{name}", recorded))
     if output == "json":
-        told = found.get("status") or {}
-        click.echo(json.dumps({key: told.get(key) for key in ("wanted", "decisions", "grace", "conditions")}, indent=2))
+        shown = {key: told.get(key) for key in ("wanted", "decisions", "grace", "conditions")}
+        if recorded is not None:
+            shown["recorded"] = [{"at": at.isoformat(), **decision} for at, decision in kept]
+        click.echo(json.dumps(shown, indent=2))
     else:
-        click.echo("\n".join(explanation(found)))
+        click.echo("\n".join([*explanation(found), *recollection(kept)] if recorded else explanation(found)))
 
 
 def _read(name: str, namespace: str, kubeconfig: str | None) -> Mapping[str, Any]:

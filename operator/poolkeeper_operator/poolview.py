@@ -1,6 +1,7 @@
 """A pool in words. Pure: from the object as the API server has it to lines of text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 _ORDER = (
@@ -57,6 +58,14 @@ def explanation(pool: Mapping[str, Any]) -> list[str]:
     if trouble:
         lines += ["What is in the way:", *(f"  {line}" for line in trouble)]
     return lines
+
+
+def recollection(kept: Sequence[tuple[datetime, Mapping[str, Any]]]) -> list[str]:
+    """What the store recorded of it, newest last; changes of size only."""
+    if not kept:
+        return ["The store has recorded no change of its size (or this login may not see it)."]
+    lines = [f"  {at:%Y-%m-%dT%H:%M:%SZ}  {decision['sentence']}" for at, decision in reversed(kept)]
+    return ["The store has recorded:", *lines]
 
 
 def _now(wanted: Mapping[str, Any]) -> str:

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from fixtures.stage import until
+from poolkeeper.store import Settle, calls
+from poolkeeper_operator.decide.scaling import recompute, recompute_written
 
 
 def test_it_is_alive_ready_and_measured(stage, operator):
@@ -80,6 +82,32 @@ def _messages(operator):
 
 def poolkeeper(*argv):
     return subprocess.run([sys.executable, "-m", "poolkeeper", *argv], capture_output=True, text=True, check=False)
+
+
+def test_decisions_are_recomputed_from_what_explain_printed(stage, operator, kubeconfig):
+    """O11: up, idle pods down, and to zero; the JSON alone, without cluster and store, gives each of them again, to the bit."""
+    stage.apply(stage.db(), stage.queue("mail", visibilityTimeout="10m"), stage.pool("mail"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    stage.submit("mail", 3)
+    until(lambda: stage.replicas("mail") == 3 and len(stage.pods("mail")) == 3)
+    sessions = [stage.session(pod, "mail", "mail") for pod in stage.pods("mail")]
+    held = [stage.run(calls.turn(session, 1, 0, [], 1)).claimed[0] for session in sessions]
+    for session, task in zip(sessions, held, strict=True):
+        done = Settle(task_id=task.task_id, token=task.token, outcome="succeeded")
+        stage.run(calls.turn(session, 2, 1, [done], 0))
+    until(lambda: stage.replicas("mail") == 0)
+    argv = ["pool", "explain", "mail", "-n", stage.namespace, "--kubeconfig", str(kubeconfig), "--recorded", "50"]
+    where = ["--dsn", stage.database.dsn]
+    until(lambda: "to 0 pods" in poolkeeper(*argv, *where).stdout.splitlines()[-1], what="the last one is recorded")
+    printed = json.loads(poolkeeper(*argv, *where, "--output", "json").stdout)
+    assert [printed["recorded"][at]["written"] for at in (-1, 0)] == [3, 0]
+    for recorded in printed["recorded"]:
+        again = recompute(recorded["inputs"])
+        assert again.as_record() == {
+            key: value for key, value in recorded.items() if key not in {"at", "victims", "written"}
+        }
+        assert recompute_written(recorded) == recorded["written"]
+    assert len(printed["decisions"]) == len(printed["recorded"]), "what the status tells of is recorded"
 
 
 def test_pool_explain_tells_why(stage, operator, kubeconfig):

@@ -38,6 +38,21 @@ def recompute(recorded: Mapping[str, Any]) -> Decision:
     return decide(given.policy, given.signals, given.history, given.now)
 
 
+def writable(decision: Decision, *, missing: int, may_go: int) -> int:
+    """What may be written to the Deployment: shrinking takes replicas without a pod, and victims that end no work (victims.py)."""
+    if decision.goal >= decision.replicas:
+        return decision.applied
+    lowered = max(decision.goal, decision.replicas - missing - may_go)
+    if decision.reason is Want.HOLD_AND_DRAIN:  # at zero all of them go together
+        return max(lowered, decision.applied) if decision.applied else 0
+    return lowered
+
+
+def recompute_written(recorded: Mapping[str, Any]) -> int:
+    """The size that followed from a recorded decision and the pods that could go (O11)."""
+    return writable(recompute(recorded["inputs"]), **recorded["victims"])
+
+
 def _decide(given: Given, signals: Signals) -> Decision:
     policy, history, now = given.policy, given.history, given.now
     chain = Chain(signals.replicas)

@@ -36,6 +36,8 @@ class VictimPlan:
     unmark: tuple[str, ...]  # these were marked and are wanted again
     costs: tuple[str, ...]  # the pods that carry the negative deletion cost; all others carry none
     replicas: int  # what may be written to the Deployment now
+    missing: int = 0  # replicas without a pod: they go first
+    may_go: int = 0  # victims that end no work and can meet none
 
 
 def plan(pods: Sequence[PodState], *, goal: int, replicas: int, ending: bool = False) -> VictimPlan:
@@ -48,12 +50,14 @@ def plan(pods: Sequence[PodState], *, goal: int, replicas: int, ending: bool = F
     excess = len(pods) if ending else max(0, min(replicas - goal - missing, len(pods)))
     victims = sorted(pods, key=_order)[:excess]
     chosen = {pod.name for pod in victims}
-    lowered = replicas - missing - sum(pod.may_go for pod in victims)
+    may_go = sum(pod.may_go for pod in victims)
     return VictimPlan(
         mark=tuple(pod.name for pod in victims if pod.has_session and not pod.marked),
         unmark=tuple(pod.name for pod in pods if pod.marked and pod.name not in chosen),
         costs=tuple(pod.name for pod in victims if pod.busy == 0),
-        replicas=max(goal, lowered),
+        replicas=max(goal, replicas - missing - may_go),
+        missing=missing,
+        may_go=may_go,
     )
 
 

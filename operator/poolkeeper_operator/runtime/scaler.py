@@ -18,7 +18,7 @@ from poolkeeper_operator.act.children import build_replicas
 from poolkeeper_operator.decide.conditions import cut, stamp
 from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.reasons import Want
-from poolkeeper_operator.decide.scaling import decide
+from poolkeeper_operator.decide.scaling import decide, writable
 from poolkeeper_operator.decide.signals import Blind
 from poolkeeper_operator.decide.victims import plan
 from poolkeeper_operator.observe.link import Link
@@ -38,6 +38,7 @@ LINES = 10
 LINE_BYTES = 400  # ten of them leave the status well below 8 KiB (O2)
 FOREIGN_TOLD = timedelta(minutes=10)
 VICTIM = "-1"
+NOBODY = {"missing": 0, "may_go": 0}
 INSTEAD = (
     "Only spec.scaling counts: set min and max there, or mode: Hold, which leaves the size to you, "
     "or mode: External, and scale the WorkerPool"
@@ -94,14 +95,15 @@ class Scaler:
         asked = scaletarget.asked(pool) if memory.external else None
         decision = decide(spec.scaling_policy(link.interval, asked), observed, memory.history, now)
         memory.history, memory.decision = decision.history, decision
-        target = decision.applied
+        target, victims = decision.applied, NOBODY
         if seen is not None:
-            target = await self._victims(key, link, seen, decision)
+            victims = await self._victims(key, link, seen, decision)
+            target = writable(decision, **victims)
             self._come_back(link, spec, seen)
         if spec.providers and target > replicas and not self._shares.in_force(key):
             target = replicas  # a pod that starts before its cap stands could pass the quota
         if target != replicas:
-            await self._write(pool, deployment, link, decision, target, memory)
+            await self._write(pool, deployment, link, decision, target, victims, memory)
             if who := ", ".join(owners.who_scaled(deployment)):
                 text = f"{who} set replicas to {replicas}, which is not obeyed: {target} now. {INSTEAD}"
                 await self._context.tell(pool, "Warning", "ForeignScale", text)
@@ -121,8 +123,8 @@ class Scaler:
         waiting = backlog(link.reading, namespace, [queue.name for queue in spec.queues], types, spec.takes())
         return view(link.reading, f"{namespace}/{name}", waiting, pods, deployment)
 
-    async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> int:
-        """Mark and price the pods that shall go; the number of replicas that may be written now."""
+    async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> dict[str, int]:
+        """Mark and price the pods that shall go; how many may go now."""
         ending = decision.reason is Want.HOLD_AND_DRAIN
         chosen = plan(pod_states(seen), goal=decision.goal, replicas=seen.replicas, ending=ending)
         if chosen.mark:
@@ -136,9 +138,7 @@ class Scaler:
                 await self._price(namespace, pod, wanted)
         if chosen.mark or chosen.unmark:
             link.wake()  # the next reading shows the marks
-        if ending:  # at zero all of them are told, and go together
-            return max(chosen.replicas, decision.applied) if decision.applied else 0
-        return chosen.replicas if decision.goal < seen.replicas else decision.applied
+        return {"missing": chosen.missing, "may_go": chosen.may_go}
 
     async def _price(self, namespace: str, pod: PodSeen, cost: str | None) -> None:
         """Set or take back a pod's deletion cost; with its uid, so that a namesake is never made by it."""
@@ -176,6 +176,7 @@ class Scaler:
         link: Link,
         decision: Decision,
         replicas: int,
+        victims: Mapping[str, int],
         memory: Memory,
     ) -> None:
         answer = await self._context.kube.apply(DEPLOYMENT, build_replicas(deployment, replicas), manager=SCALER)
@@ -197,7 +198,7 @@ class Scaler:
         memory.lines = [line, *memory.lines][:LINES]
         await self._context.tell(pool, "Normal", "Scaled", decision.sentence)
         try:
-            record = {**decision.as_record(), "applied": replicas}
+            record = {**decision.as_record(), "victims": dict(victims), "written": replicas}
             await link.call(calls.record_decision(key, record, term=link.term))
         except (PoolkeeperError, OSError) as error:  # the size is written; its record must not undo that
             log.warning("decision.unrecorded: %s: %s", key, error)
