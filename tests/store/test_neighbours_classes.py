@@ -19,6 +19,7 @@ LOOKS = (
     "SELECT * FROM poolkeeper.history",
     "SELECT poolkeeper.audit_page('00000000-0000-0000-0000-000000000000', 100)",
     "SELECT poolkeeper.audit_tasks(NULL, 1000)",
+    "SELECT poolkeeper.explain_expiries(ARRAY(SELECT s.id FROM poolkeeper.session AS s), now())",
     "SELECT poolkeeper.erase_results(ARRAY(SELECT t.id FROM poolkeeper.task AS t), now())",
     "SELECT poolkeeper.forget_ended(ARRAY(SELECT t.id FROM poolkeeper.task AS t LIMIT 1), now())",
     "SELECT poolkeeper.forget_tasks(ARRAY(SELECT t.id FROM poolkeeper.task AS t))",

@@ -184,8 +184,8 @@ def test_a_schedule_is_told_where_it_is_paused(many: Scene) -> None:
     assert (found[True], found[False] is None) == (None, False)
 
 
-def test_the_doctor_tells_of_those_that_nobody_fires(many: Scene) -> None:
-    """Q61: late or refused, each once; not one that is paused, of a paused queue, or in time."""
+def test_those_that_nobody_fires_are_told(many: Scene) -> None:
+    """Q61, O25: to the doctor, and queue by queue: late or refused, each once; not one that is paused, of a paused queue, or in time."""
     assert many.value("SELECT poolkeeper.doctor() -> 'schedules'") == {"late": 0, "refused": 0, "first": None}
     many.advance(3600)
     in_time = "UPDATE poolkeeper.schedule SET look_at = poolkeeper.clock(), refused = %s WHERE name = %s AND tenant = ANY (%s) AND queue_id = (SELECT q.id FROM poolkeeper.queue AS q WHERE q.namespace || '/' || q.name = %s)"
@@ -194,3 +194,12 @@ def test_the_doctor_tells_of_those_that_nobody_fires(many: Scene) -> None:
     many.ask("person", calls.pause_schedule("near/a", "y", True, tenant="acme"))
     many.ask("person", calls.pause("far/a", True, who="ann"))
     assert many.value("SELECT poolkeeper.doctor() -> 'schedules'") == {"late": 4, "refused": 1, "first": "near/a y"}
+    signs = {f"{q.namespace}/{q.name}": q.schedules for q in many.ask("operator", calls.stats(cluster=None)).queues}
+    many.owner.execute("UPDATE poolkeeper.schedule SET refused = 'x' WHERE paused")
+    again = {f"{q.namespace}/{q.name}": q.schedules for q in many.ask("operator", calls.stats(cluster=None)).queues}
+    assert signs == again, "one that is paused is not refused"
+    assert {name: (told.late, told.refused) for name, told in signs.items()} == {
+        "near/a": (1, 0),
+        "near/b": (3, 1),
+        "far/a": (0, 0),
+    }
