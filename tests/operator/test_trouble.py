@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from fixtures.alerts import case, judge, served
 from fixtures.letters import kill_tasks
 from fixtures.stage import until
 from poolkeeper.store import calls
@@ -19,8 +20,11 @@ def metric(operator, trouble):
     return operator.metric("poolkeeper_queue_trouble", queue="mail", trouble=trouble)
 
 
-def test_growing_dead_letters_are_trouble_until_it_is_calm(stage, operator):
-    """O25: by the queue's own thresholds, in condition, column and metric; five minutes later growth is over, the number is not."""
+def test_growing_dead_letters_are_trouble_until_it_is_calm(stage, operator, tmp_path):
+    """O25: by the queue's own thresholds, in condition, column and metric; five minutes later growth is over, the number is not.
+
+    A11: what the operator serves makes the alerts about dead letters fire, and no other; none before.
+    """
     letter = {"owner": "on-call", "runbookURL": "https://runbooks.example.com/agents"}
     stage.apply(
         stage.db(),
@@ -28,6 +32,9 @@ def test_growing_dead_letters_are_trouble_until_it_is_calm(stage, operator):
     )
     calm = stage.wait_condition("taskqueue", "mail", "DeadLettersGrowing", "False", "BelowThreshold")
     assert calm["message"] == "fewer than 3 new ones a minute"
+    mail = {"namespace": stage.namespace, "queue": "mail"}
+    until(lambda: 'queue="mail"' in operator.fetch("/metrics")[1], what="it serves figures of the queue")
+    healthy = case("calm", served(operator.fetch("/metrics")[1]), [])
     kill_tasks(stage, "mail", 3)
     told = stage.wait_condition("taskqueue", "mail", "DeadLettersGrowing", "True", "FasterThanThreshold")
     assert "pause the queue" in told["message"]
@@ -38,6 +45,9 @@ def test_growing_dead_letters_are_trouble_until_it_is_calm(stage, operator):
         1,
         0,
     ]
+
+    fires = [(f"PoolkeeperDeadLetters{word}", mail) for word in ("", "Growing", "Left")]
+    judge(tmp_path, healthy, case("growing", served(operator.fetch("/metrics")[1]), fires))
 
     stage.move_clock(330)
     stage.wait_condition("taskqueue", "mail", "DeadLettersGrowing", "False")

@@ -32,6 +32,7 @@ NODE = {
 IMAGE = {"buildah": "buildah", "debootstrap": "debootstrap"}
 POOLER = {"pgbouncer": "pgbouncer"}
 CLOCK = {"faketime": "faketime"}
+RULES = {"promtool": "prometheus"}
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 """Whom packages ask whether they may start their service; 101 is no."""
@@ -69,7 +70,7 @@ def require(program: str) -> str:
     """Path of a program, or an error that names its package."""
     found = find(program)
     if found is None:
-        package = {**CONTROL_PLANE, **NODE, **IMAGE, **POOLER, **CLOCK}.get(program, program)
+        package = {**CONTROL_PLANE, **NODE, **IMAGE, **POOLER, **CLOCK, **RULES}.get(program, program)
         raise LabError(f"no {program} here; install the package {package} (Debian's name), or run: python -m lab tools")
     return found
 

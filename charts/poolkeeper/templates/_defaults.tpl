@@ -15,6 +15,9 @@ What holds where a value is absent or null: as in values.yaml, which a test comp
   "rbac" (dict "create" true "clusterRole" true)
   "serviceAccount" (dict "create" true "name" "" "annotations" dict)
   "log" (dict "format" "json" "level" "info")
+  "podMonitor" (dict "install" false "labels" dict)
+  "alerts" (dict "install" false "labels" dict "runbooks" "")
+  "dashboard" (dict "install" false "labels" (dict "grafana_dashboard" "1"))
   "podLabels" dict
   "podAnnotations" dict
   "nodeSelector" dict

@@ -156,6 +156,7 @@ class Databases:
         meta, present = manifest["metadata"], manifest.get("status") or {}
         link = self._context.links.get((meta["namespace"], meta["name"]))
         reading = link.reading if link else None
+        metrics.DATABASE_READY.labels(meta["namespace"], meta["name"]).set(conditions[0].status == "True")
         kinds: list[str] = []
         if reading is not None and link is not None and not link.failures:
             held = vacuum_held(reading.stats, present)

@@ -29,6 +29,10 @@ POOL_GAUGES: Mapping[str, Gauge] = {
     "limited": Gauge("poolkeeper_pool_limited_pods", "Pods that limits leave of them.", _POOL),
     "replicas": Gauge("poolkeeper_pool_replicas", "Pods asked of the Deployment.", _POOL),
     "busy": Gauge("poolkeeper_pool_busy_slots", "Slots in use.", _POOL),
+    "ready": Gauge("poolkeeper_pool_ready", "1 while the condition Ready of the pool holds.", _POOL),
+    "drains_fit": Gauge(
+        "poolkeeper_pool_drain_budget_ok", "1 while its drains fit into the grace of its pods (DrainBudgetOK).", _POOL
+    ),
     "blind": Gauge("poolkeeper_pool_blind", "1 while the pool's queues cannot be read.", _POOL),
 }
 QUEUE_GAUGES: Mapping[str, Gauge] = {
@@ -74,6 +78,7 @@ DATABASE_TROUBLE = Gauge(
     "1 while the Database's status says so, by the word that stands there (status.trouble).",
     (*_DATABASE, "trouble"),
 )
+DATABASE_READY = Gauge("poolkeeper_database_ready", "1 while the condition Ready of the Database holds.", _DATABASE)
 VACUUM = Gauge(
     "poolkeeper_database_vacuum_held_seconds",
     "How long somebody has kept vacuum from removing dead rows, where for more than a minute.",
@@ -125,6 +130,14 @@ def tell_pool(namespace: str, pool: str, decision: Decision, replicas: int, busy
     }
     for name, value in values.items():
         POOL_GAUGES[name].labels(namespace, pool).set(value)
+
+
+def tell_pool_conditions(namespace: str, pool: str, conditions: Iterable[Mapping[str, Any]]) -> None:
+    """What its status says, whether it was due to be written or not."""
+    holds = {c["type"]: c["status"] == "True" for c in conditions}
+    for name, kind in (("ready", "Ready"), ("drains_fit", "DrainBudgetOK")):
+        if kind in holds:
+            POOL_GAUGES[name].labels(namespace, pool).set(holds[kind])
 
 
 def tell_upkeep(namespace: str, database: str, done: Upkeep) -> None:
@@ -199,7 +212,7 @@ def tell_vacuum(namespace: str, database: str, holder: Mapping[str, Any] | None,
 
 def forget_database(namespace: str, database: str) -> None:
     """The Database is gone."""
-    for gauge, labels in ((VACUUM, ()), (DATABASE_TROUBLE, (HELD,)), (LATE, ())):
+    for gauge, labels in ((DATABASE_READY, ()), (VACUUM, ()), (DATABASE_TROUBLE, (HELD,)), (LATE, ())):
         with contextlib.suppress(KeyError):
             gauge.remove(namespace, database, *labels)
 

@@ -130,6 +130,7 @@ class Pools:
             pool, spec, live, pods, memory, drains, sized, place.link, share, present_pods(manifests), refusal, nobody
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
+        metrics.tell_pool_conditions(namespace, name, status["conditions"])
         again = await self._context.write_status(POOL, pool, status)
         waits = [AGAIN, *(wait for wait in (again, memory.crashes_due) if wait is not None)]
         if memory.hold is not None:
@@ -219,6 +220,8 @@ class Pools:
     async def _refuse(self, pool: Mapping[str, Any], reason: str, message: str) -> float | None:
         """Say what is wrong; what runs is left as it is."""
         status = poolstatus.refused(pool, Condition("Ready", "False", reason, message), self._context.now())
+        meta = pool["metadata"]
+        metrics.tell_pool_conditions(meta["namespace"], meta["name"], status["conditions"])
         again = await self._context.write_status(POOL, pool, status)
         return AGAIN if again is None else again
 
