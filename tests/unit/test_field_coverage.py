@@ -31,6 +31,7 @@ COVERED = {
     "Database.directSecretRef.key": SECRETS,
     "Database.adminSecretRef.name": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
     "Database.adminSecretRef.key": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
+    "Database.maxWorkerConnections": "tests/operator/test_pool_connections.py::test_two_pools_share_the_connections_and_never_pass_them",
     "Database.pooler": "tests/operator/test_pooler.py::test_pools_are_sized_through_the_pooler",
     "Database.migrations": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
     "Database.tickInterval": "tests/operator/test_scaling.py::test_a_task_in_an_empty_pool_wakes_it",

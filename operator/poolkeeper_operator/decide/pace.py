@@ -9,7 +9,7 @@ from datetime import datetime
 
 from poolkeeper_operator.decide.decision import Chain
 from poolkeeper_operator.decide.history import STEP_PERIOD, History
-from poolkeeper_operator.decide.reasons import RateLimitedBy, Want
+from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
 from poolkeeper_operator.decide.signals import ScalingPolicy, Signals, StepPolicy
 
 
@@ -84,7 +84,7 @@ def ceiling(policy: ScalingPolicy, signals: Signals) -> int:
     An open provider's share is not in it: it moves with the other pools' demand, pods beyond it start nothing that the store does not
     grant, and following it at once would make pools flap.
     """
-    slots = [cap.slots for cap in signals.caps if cap.slots == 0]
+    slots = [cap.slots for cap in signals.caps if cap.slots == 0 and cap.reason is not LimitedBy.CONNECTIONS]
     if policy.max_running is not None:
         slots.append(policy.max_running)
     return max(policy.minimum, min([policy.maximum, *(pods_for(s, policy) for s in slots)]))

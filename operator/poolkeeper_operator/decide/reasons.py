@@ -29,6 +29,7 @@ class LimitedBy(StrEnum):
     MAXIMUM = "Maximum"  # spec.scaling.max
     MAX_RUNNING = "MaxRunning"  # spec.maxRunning
     PROVIDER_QUOTA = "ProviderQuota"  # its share of a provider's quota
+    CONNECTIONS = "Connections"  # its share of maxWorkerConnections of its Database
     PODS_CANNOT_START = "PodsCannotStart"  # pods asked for earlier do not start; more would not either
 
 

@@ -38,10 +38,13 @@ def recompute(recorded: Mapping[str, Any]) -> Decision:
     return decide(given.policy, given.signals, given.history, given.now)
 
 
-def writable(decision: Decision, *, missing: int, may_go: int) -> int:
-    """What may be written to the Deployment: shrinking takes replicas without a pod, and victims that end no work (victims.py)."""
+def writable(decision: Decision, *, missing: int, may_go: int, room: int | None = None) -> int:
+    """What may be written to the Deployment: shrinking takes replicas without a pod, and victims that end no work (victims.py).
+
+    `room`: the pods for which there are connections (connections.py), where these were too few.
+    """
     if decision.goal >= decision.replicas:
-        return decision.applied
+        return decision.applied if room is None else min(decision.applied, decision.replicas + room)
     lowered = max(decision.goal, decision.replicas - missing - may_go)
     if decision.reason is Want.HOLD_AND_DRAIN:  # at zero all of them go together
         return max(lowered, decision.applied) if decision.applied else 0
@@ -163,6 +166,9 @@ def _limit(chain: Chain, policy: ScalingPolicy, signals: Signals) -> LimitedBy:
         bounds.append((max(signals.replicas, policy.minimum), LimitedBy.PODS_CANNOT_START, sentence))
     pods, reason, sentence = min(bounds, key=lambda bound: bound[0])
     pods = max(pods, policy.minimum)
+    for cap in signals.caps:  # an idle pod is connected as well as a busy one: not even the minimum stands above this
+        if cap.reason is LimitedBy.CONNECTIONS and pods_for(cap.slots, policy) < pods:
+            pods, reason, sentence = pods_for(cap.slots, policy), cap.reason, cap.sentence
     if chain.pods <= pods:
         return LimitedBy.NONE
     chain.to(pods, reason, sentence)

@@ -82,6 +82,10 @@ class World:
         """The highest version seen of a kind."""
         return max((version(known) for known in self._objects.get(kind, {}).values()), default=0)
 
+    def pools_with_pods(self) -> Iterator[Name]:
+        """The pools, by namespace and name, of which pods are there."""
+        return iter([pool for pool, names in self._pods.items() if names])
+
     def _index(self, pod: Manifest) -> None:
         namespace, name = name_of(pod)
         self._pods.setdefault((namespace, pool_of(pod)), set()).add(name)

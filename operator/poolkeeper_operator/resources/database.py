@@ -54,6 +54,12 @@ class DatabaseSpec(Model):
         Pooler.NONE,
         description="Transaction: dsnSecretRef goes through a pooler in transaction mode, such as pgbouncer. Without directSecretRef nothing is notified then: workers look every 5 s, the operator every tickInterval.",
     )
+    max_worker_connections: int | None = Field(
+        None,
+        ge=2,
+        le=1_000_000,
+        description="Most connections that the pods of all its pools hold together, two for each pod; shared fairly. No size is raised beyond it, not even to scaling.min. A rollout's surge and draining pods count, and are not prevented. Absent: no bound.",
+    )
     tick_interval: Annotated[Duration, Between("1s", "5m")] = Field(
         parse_duration("5s"), description="How often queues and pools are read, at one statement for all of them."
     )

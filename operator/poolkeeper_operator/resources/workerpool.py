@@ -172,7 +172,7 @@ class Wanted(StatusModel):
     replicas: int = Field(description="What the work asks for; in mode External, what another scaler does.")
     limited: int | None = Field(None, description="What limits leave of it.")
     limited_by: str | None = Field(
-        None, max_length=64, description="None, Maximum, MaxRunning, ProviderQuota or PodsCannotStart."
+        None, max_length=64, description="None, Maximum, MaxRunning, ProviderQuota, Connections or PodsCannotStart."
     )
     applied: int = Field(description="What was written to the Deployment.")
     rate_limited_by: str | None = Field(

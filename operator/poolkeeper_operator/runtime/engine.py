@@ -20,6 +20,7 @@ from kubernetes.aio.client import Configuration
 
 from poolkeeper_operator.observe.world import name_of
 from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics
+from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.databases import Databases
 from poolkeeper_operator.runtime.failures import KubeError
@@ -117,8 +118,9 @@ class Engine:
 
     async def _serve(self, context: Context, settings: Configuration, stop: asyncio.Event | None) -> None:
         shares = Shares(context)
-        databases = Databases(context, Ticks(context, shares))
-        pools = Pools(context, shares)
+        connections = Connections(context)
+        databases = Databases(context, Ticks(context, shares, connections))
+        pools = Pools(context, shares, connections)
         work = {
             DATABASE.kind: databases.reconcile,
             QUEUE.kind: Queues(context).reconcile,

@@ -20,6 +20,7 @@ from poolkeeper_operator.observe.pods import living, present_pods, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.capability import unable
+from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.freshness import Freshness
@@ -59,10 +60,11 @@ class Place:
 class Pools:
     """Reconciles WorkerPools."""
 
-    def __init__(self, context: Context, shares: Shares) -> None:
+    def __init__(self, context: Context, shares: Shares, connections: Connections) -> None:
         self._context = context
         self._shares = shares
-        self._scaler = Scaler(context, shares)
+        self._connections = connections
+        self._scaler = Scaler(context, shares, connections)
         self._shaper = Shaper(context)
         self._freshness = Freshness(context)
         self._memory: dict[tuple[str, str], Memory] = {}
@@ -72,6 +74,7 @@ class Pools:
         pool = self._context.world.get(POOL.kind, namespace, name)
         if pool is None or "deletionTimestamp" in pool["metadata"]:
             self._memory.pop((namespace, name), None)
+            self._connections.forget(f"{namespace}/{name}")
             metrics.forget(metrics.POOL_GAUGES, namespace, name)
             self._context.crashes.forget(namespace, name)
             return None

@@ -27,6 +27,7 @@ from poolkeeper_operator.observe.signals import PoolView, backlog, pod_states, s
 from poolkeeper_operator.resources import WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.capability import can_run
+from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import DEPLOYMENT, POD, SCALER
@@ -57,9 +58,10 @@ class Sized:
 class Scaler:
     """Sizes pools; see the module."""
 
-    def __init__(self, context: Context, shares: Shares) -> None:
+    def __init__(self, context: Context, shares: Shares, connections: Connections) -> None:
         self._context = context
         self._shares = shares
+        self._connections = connections
 
     async def size(
         self,
@@ -86,7 +88,7 @@ class Scaler:
                 seen,
                 service_time=memory.meter.service_time,
                 start_up=memory.start_up,
-                caps=self._shares.cap(key, spec),
+                caps=(*self._shares.cap(key, spec), *self._connections.cap(link.key, key)),
             )
         )
         if not replicas and not link.attentive:  # a pool that is new: work may have come since the reading, unheard
@@ -95,6 +97,8 @@ class Scaler:
         asked = scaletarget.asked(pool) if memory.external else None
         decision = decide(spec.scaling_policy(link.interval, asked), observed, memory.history, now)
         memory.history, memory.decision = decision.history, decision
+        if seen is not None:
+            self._connections.note(key, min(decision.wanted, spec.scaling.max))
         target, victims = decision.applied, NOBODY
         if seen is not None:
             victims = await self._victims(key, link, seen, decision)
@@ -102,11 +106,14 @@ class Scaler:
             self._come_back(link, spec, seen)
         if spec.providers and target > replicas and not self._shares.in_force(key):
             target = replicas  # a pod that starts before its cap stands could pass the quota
-        if target != replicas:
-            await self._write(pool, deployment, link, decision, target, victims, memory)
-            if who := ", ".join(owners.who_scaled(deployment)):
-                text = f"{who} set replicas to {replicas}, which is not obeyed: {target} now. {INSTEAD}"
-                await self._context.tell(pool, "Warning", "ForeignScale", text)
+        with self._connections.admitted(link.key, key, replicas, target) as admitted:
+            if admitted != target:
+                victims = {**victims, "room": admitted - replicas}
+            if admitted != replicas:
+                await self._write(pool, deployment, link, decision, admitted, victims, memory)
+                if who := ", ".join(owners.who_scaled(deployment)):
+                    text = f"{who} set replicas to {replicas}, which is not obeyed: {admitted} now. {INSTEAD}"
+                    await self._context.tell(pool, "Warning", "ForeignScale", text)
         return Sized(decision, seen, blind)
 
     def _view(

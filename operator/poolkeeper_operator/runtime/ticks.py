@@ -18,6 +18,7 @@ from poolkeeper_operator.resources import ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.auditor import Auditor
 from poolkeeper_operator.runtime.capability import can_run
+from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
 from poolkeeper_operator.runtime.schedules import Schedules
@@ -33,9 +34,10 @@ log = logging.getLogger(__name__)
 class Ticks:
     """Called by every link after each reading."""
 
-    def __init__(self, context: Context, shares: Shares) -> None:
+    def __init__(self, context: Context, shares: Shares, connections: Connections) -> None:
         self._context = context
         self._shares = shares
+        self._connections = connections
         self._count: dict[tuple[str, str], int] = {}
         self._upkeep_at: dict[tuple[str, str], float] = {}
         self._auditor = Auditor()
@@ -59,7 +61,9 @@ class Ticks:
                 self._enqueue_all(link)
             return
         self._tell_vacuum(link)
-        await self._shares.divide(link, *self._pools(link))
+        pools, demand = self._pools(link)
+        self._connections.divide(link.key, {pool: spec for pool, (spec, of) in pools.items() if of is link})
+        await self._shares.divide(link, pools, demand)
         self._enqueue(link)
         await self._housekeeping(link)
 
