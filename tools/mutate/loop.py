@@ -29,7 +29,13 @@ WORD = re.compile(r"[a-z]{3,}")
 OWN = frozenset({"database", "make_database", "empty_database"})
 """Fixtures whose databases are gone when the test is over: they tell what was reached when they go, or it is not known."""
 SLOW = 1.0
-ALSO = {"lock": "held waits nobody", "skip locked": "held waits nobody"}
+ALSO = {
+    "lock": "held waits nobody",
+    "skip locked": "held waits nobody",
+    "check": "checkviolation constraint refusal",
+    "unique": "uniqueviolation key",
+    "foreign key": "foreignkeyviolation constraint refusal",
+}
 """Words of tests that look for such guards, which say them otherwise."""
 WHOSE = re.compile(r"\w_id\b|\bid\b|token_hash")
 _CODES = {0: SURVIVED, 1: KILLED, 2: REFUSED}

@@ -24,6 +24,7 @@ from mutate.guards import Guard
 ANY = "*"
 """Of a test whose databases told nothing: it could reach anything."""
 LAST = 1000.0
+CONSTRAINTS = frozenset({"check", "unique", "foreign key"})
 _CALLED = "SELECT funcname FROM pg_stat_user_functions WHERE schemaname = 'poolkeeper' AND calls > 0"
 _MENTION = re.compile(r"poolkeeper\.(\w+)")
 
@@ -110,9 +111,11 @@ class Reach:
         return self._tests[test][0]
 
     def of(self, guard: Guard) -> dict[str, float]:
-        """The tests that could see it, each with its seconds. Of a function that the server inlines, and of a table: those that
-        reach whatever mentions it.
+        """The tests that could see it, each with its seconds. Of a function that the server inlines: those that reach whatever
+        mentions it; of a table's constraint: all, since whoever asks the catalog names none.
         """
+        if guard.kind in CONSTRAINTS:
+            return {test: seconds for test, (seconds, _) in self._tests.items()}
         reach: dict[str, dict[str, float]] = {}
         for test, (seconds, functions) in self._tests.items():
             for function in functions:
