@@ -68,7 +68,7 @@ ELSEWHERE = {
     "payload_invalid", "type_invalid", "tenant_invalid", "key_invalid", "labels_invalid", "option_invalid", "name_invalid",  # test_names, test_submit
     "key_in_flight", "in_transaction",  # need two transactions at once: test_keys, test_own_transaction
     "unknown_schedule", "schedule_invalid",  # test_schedules
-    "queue_owned", "held", "not_leading", "unknown_pool", "role_not_allowed",  # test_catalog, test_leader, test_roles
+    "queue_owned", "held", "not_leading", "unknown_pool", "unknown_provider", "role_not_allowed",  # test_catalog, test_leader, test_roles, test_providers
     "database_unreachable", "database_read_only", "database_busy", "connections_exhausted", "schema_too_old", "schema_too_new",
     "cluster_unreachable", "dsn_missing", "dsn_invalid", "login_refused", "app_not_importable", "duplicate_type", "setting_invalid",
     "crd_missing", "right_missing",  # no rule of the queue

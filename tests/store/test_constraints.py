@@ -35,6 +35,7 @@ ONCE = {
     "ordered": ("queue_id, gate, place", "task_id"),
     "policy": ("queue_id, version",),
     "pool": ("id", "name"),
+    "provider": ("id", "quota"),
     "queue": ("id", "namespace, name"),
     "queue_count": ("queue_id",),
     "ready": ("queue_id, again, lane, type_key, priority, seq", "task_id"),
@@ -57,6 +58,11 @@ NO_VALUE = (
     ("instance", "singleton = false"),
     ("pool", "name = ''"),
     ("pool", "max_running = -1"),
+    ("provider", "quota = ''"),
+    ("provider", "cut = 100"),
+    ("provider", "floor = 0"),
+    ("provider", "recover = 0"),
+    ("provider", "percent = 101"),
     ("queue", "name = 'Upper'"),
     ("queue", "namespace = '-a'"),
     ("queue", "ordering = 'none'"),
@@ -115,6 +121,7 @@ ALSO = """
     INSERT INTO poolkeeper.backlog_lane SELECT q.id, 1, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.schedule (queue_id, tenant, name, cron, zone, catch_up, catch_up_limit, task, set_by, set_at, counted_to, look_at)
         SELECT q.id, 't', 'n', '* * * * *', 'UTC', 'skip', 1, '{}', 'w', now(), now(), now() FROM poolkeeper.queue AS q;
+    INSERT INTO poolkeeper.provider (quota, cut, floor, recover) VALUES ('a/b', 50, 10, 5);
 """
 """Rows of tables that the crowd leaves empty."""
 UNIQUE = """

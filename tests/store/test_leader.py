@@ -26,6 +26,9 @@ def writes(scene: Scene, term: UUID | None, queue_id: int) -> dict[str, Call[Any
     policy = {"max_deliveries": 3}
     return {
         "set_pool": calls.set_pool("team/p", max_running=3, term=term),
+        "set_providers": calls.set_providers(
+            "team/p", [{"name": "api", "quota": "team/api", "cut": 50, "floor": 10, "recover": 5}], term=term
+        ),
         "mark_sessions": calls.mark_sessions("team/p", ["pod-1"], draining=True, term=term),
         "tell_grace": calls.tell_grace("team/p", {"uid-1": 5.0}, term=term),
         "report_crashes": calls.report_crashes(
@@ -46,6 +49,7 @@ def queue_id(scene: Scene) -> int:
 
 KINDS_OF_WRITES = [
     "set_pool",
+    "set_providers",
     "mark_sessions",
     "tell_grace",
     "report_crashes",
@@ -118,7 +122,7 @@ def test_every_write_of_an_operator_asks_for_its_term(bare_scene: Scene) -> None
 
 
 def everything(scene: Scene) -> list[object]:
-    tables = ("pool", "session", "decision", "dead", "queue", "policy", "queue_count")
+    tables = ("pool", "provider", "session", "decision", "dead", "queue", "policy", "queue_count")
     return [[tuple(row) for row in scene.rows(f"SELECT * FROM poolkeeper.{table} ORDER BY 1, 2")] for table in tables]
 
 

@@ -9,6 +9,7 @@ from psycopg.types.json import Json
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import Forbidden, NotFound
+from poolkeeper.provider import reported
 from poolkeeper.store import Settle, calls, run
 from store.scene import KINDS, Scene, seconds
 
@@ -23,6 +24,7 @@ MAY: dict[str, set[str]] = {
     "extend": {"worker"},
     "end_session": {"worker"},
     "report_drain": {"worker"},
+    "report_provider": {"worker"},
     "sweep": {"worker", "operator", "person"},
     "task": set(KINDS),
     "timeline": set(KINDS),
@@ -37,6 +39,7 @@ MAY: dict[str, set[str]] = {
     "apply_policy": {"operator", "person"},
     "stats": {"operator"},
     "set_pool": {"operator"},
+    "set_providers": {"operator"},
     "mark_sessions": {"operator"},
     "tell_grace": {"operator"},
     "report_crashes": {"operator"},
@@ -72,7 +75,7 @@ def every_call(session: Any) -> dict[str, Any]:
         "checkpoint": calls.checkpoint(NOBODY, "pkt_x", 1, sequence=1),
         "extend": calls.extend(NOBODY, "pkt_x", seconds(1)),
         "end_session": calls.end_session(session),
-        "report_drain": calls.report_drain(session, {"duration_seconds": 1.0}),
+        "report_drain": calls.report_drain(session, {"duration_seconds": 1.0}), "report_provider": calls.report_provider(NOBODY, "pkt_x", reported("api", 200)),
         "sweep": calls.sweep(),
         "task": calls.task(NOBODY),
         "timeline": calls.timeline(NOBODY),
@@ -86,9 +89,8 @@ def every_call(session: Any) -> dict[str, Any]:
         "pause": calls.pause("q", False, who="a"),
         "apply_policy": calls.apply_policy("local", "default", "default", "q", {}, who="a"),
         "stats": calls.stats(cluster="local"),
-        "set_pool": calls.set_pool("local/p", max_running=None),
-        "mark_sessions": calls.mark_sessions("local/p", [], draining=True),
-        "tell_grace": calls.tell_grace("local/p", {}),
+        "set_pool": calls.set_pool("local/p", max_running=None), "set_providers": calls.set_providers("local/p", []),
+        "mark_sessions": calls.mark_sessions("local/p", [], draining=True), "tell_grace": calls.tell_grace("local/p", {}),
         "report_crashes": calls.report_crashes("local/p", []),
         "record_decision": calls.record_decision("local/p", {}),
         "dead_batch": calls.dead_batch(0),
@@ -102,11 +104,9 @@ def every_call(session: Any) -> dict[str, Any]:
         "lead": calls.lead("local", "nobody", lease="a/b", epoch=1, holder="a"),
         "resign": calls.resign(NOBODY),
         "set_schedule": calls.set_schedule("q", "s", cron="* * * * *", zone="UTC", catch_up="skip", catch_up_limit=1, task={"type": "a.b"}, who="a"),
-        "remove_schedule": calls.remove_schedule("q", "nobody"),
-        "pause_schedule": calls.pause_schedule("q", "nobody", True),
+        "remove_schedule": calls.remove_schedule("q", "nobody"), "pause_schedule": calls.pause_schedule("q", "nobody", True),
         "run_schedule": calls.run_schedule("q", "nobody"),
-        "schedules": calls.schedules(),
-        "due_schedules": calls.due_schedules(["q"]),
+        "schedules": calls.schedules(), "due_schedules": calls.due_schedules(["q"]),
         "fire_schedules": calls.fire_schedules([]),
     }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +12,7 @@ import pytest
 from poolkeeper import Context, LeaseLost
 from poolkeeper.codes import Code
 from poolkeeper.context import Stopping
+from poolkeeper.provider import Report
 
 
 class Keeper:
@@ -40,6 +43,14 @@ class Keeper:
     def succeed_sync(self, ctx: Context, connection: Any, result: Any) -> bool:
         del ctx
         self.saved.append((connection, result))
+        return True
+
+    async def report(self, ctx: Context, report: Report) -> bool:
+        return self.report_sync(ctx, report)
+
+    def report_sync(self, ctx: Context, report: Report) -> bool:
+        del ctx
+        self.saved.append(report)
         return True
 
 
@@ -137,3 +148,51 @@ async def test_the_face_for_the_other_kind_of_handler_ends_nothing() -> None:
     with pytest.raises(LeaseLost):
         await ctx.succeed_in("conn", 3)
     assert keeper.saved == [("conn", 1), ("conn", 2)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"status": 429, "retry_after": 30}, ("429", 30.0, {})),
+        ({"status": HTTPStatus.TOO_MANY_REQUESTS, "retry_after": " 7 "}, ("429", 7.0, {})),
+        ({"status": "throttled", "retry_after": timedelta(minutes=1)}, ("throttled", 60.0, {})),
+        ({"status": 200, "used": {"requests": 1, "tokens": 1200}}, ("200", None, {"requests": 1, "tokens": 1200})),
+        ({"status": 503, "retry_after": 1e300}, ("503", 1e9, {})),
+    ],
+)
+async def test_what_a_provider_answered_is_told_as_the_store_takes_it(given: dict[str, Any], told: Any) -> None:
+    """Q40: numbers, durations, and a header's text."""
+    keeper = Keeper()
+    assert await context(keeper).report_provider("api", **given) is True
+    assert await asyncio.to_thread(context(keeper).report_provider_sync, "api", **given) is True
+    assert keeper.saved == [Report("api", *told)] * 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"status": 99}, {"status": True}, {"status": None}, {"status": "429 Too Many Requests"}, {"status": 429, "retry_after": -1},
+        {"status": 429, "retry_after": float("nan")}, {"status": 429, "retry_after": "Fri, 31 Dec 1999 23:59:59 GMT"},
+        {"status": 429, "retry_after": True}, {"status": 429, "used": 7}, {"status": 429, "used": {"money": 1}},
+        {"status": 429, "used": {"tokens": 1.5}}, {"status": 429, "used": {"tokens": 10**9}},
+        {"status": 429, "name": ""}, {"status": 429, "name": 7}, {"status": 429, "name": "a\0"},
+    ],
+)  # fmt: skip
+async def test_what_no_provider_answers_is_refused_with_a_remedy(given: dict[str, Any]) -> None:
+    """Q40: before anything is told; the sentence says what to give."""
+    keeper = Keeper()
+    with pytest.raises(ValueError, match=r"report_provider: .* give "):
+        await context(keeper).report_provider(**{"name": "api", **given})
+    assert keeper.saved == []
+
+
+async def test_reports_in_the_wrong_kind_of_handler_say_what_to_write() -> None:
+    """Q40: one that was never awaited would tell nothing."""
+    ctx = context(Keeper())
+    with pytest.raises(RuntimeError, match=r"await ctx\.report_provider"):
+        ctx.report_provider_sync("api", 200)
+    with pytest.raises(RuntimeError, match="report_provider_sync"):
+        _ = await asyncio.to_thread(ctx.report_provider, "api", 200)
+    ctx.halt(LeaseLost(Code.CANCELED, "task: canceled"))
+    with pytest.raises(LeaseLost):
+        await ctx.report_provider("api", 429)

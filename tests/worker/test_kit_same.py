@@ -39,7 +39,7 @@ app = Poolkeeper()
 
 
 def steps(program: list[Any], ctx: Context) -> Iterator[Any]:  # noqa: C901  (a table)
-    """What a handler does, from where it stopped; what it yields is saved."""
+    """What a handler does, from where it stopped; what it yields is saved, or reported."""
     done = (ctx.checkpoint or [0])[0]
     for number, (what, value) in enumerate(program[done:], done + 1):
         match what:
@@ -47,6 +47,8 @@ def steps(program: list[Any], ctx: Context) -> Iterator[Any]:  # noqa: C901  (a 
                 yield [number, value]
             case "progress":
                 ctx.progress()
+            case "report":
+                yield "api", value
             case "check":
                 ctx.raise_if_canceled()
             case "stop" if ctx.stopping:
@@ -68,6 +70,9 @@ def steps(program: list[Any], ctx: Context) -> Iterator[Any]:  # noqa: C901  (a 
 @app.task("play.sync")
 def play(program: list[Any], ctx: Context) -> Any:
     for value in steps(program, ctx):
+        if isinstance(value, tuple):
+            assert ctx.report_provider_sync(value[0], value[1], retry_after=30)
+            continue
         try:
             ctx.save_checkpoint_sync(value)
         except Refused:
@@ -78,6 +83,9 @@ def play(program: list[Any], ctx: Context) -> Any:
 @app.task("play.async", checkpoint_version=2)
 async def aplay(program: list[Any], ctx: Context) -> Any:
     for value in steps(program, ctx):
+        if isinstance(value, tuple):
+            assert await ctx.report_provider(value[0], value[1], used={"tokens": 5})
+            continue
         try:
             await ctx.save_checkpoint(value)
         except Refused:
@@ -93,6 +101,7 @@ def a_program(rng: random.Random) -> list[Any]:
                 ["save", rng.choice(["x", "ä" * rng.randint(1, 20), {"a": [1, 2.5, None]}])],
                 ["save", "y"],
                 ["progress", 0],
+                ["report", rng.choice([200, 429])],
                 ["check", 0],
                 ["stop", 0],
                 ["retry", rng.randint(1, 3)],
@@ -155,7 +164,7 @@ def told(delivery: Delivery) -> Any:
     state = "waits" if delivery.outcome == "failed" and delivery.state in {"scheduled", "ready"} else delivery.state
     return (
         delivery.outcome, delivery.result, delivery.error, delivery.error_class, delivery.retry_after, delivery.checkpoints,
-        delivery.progressed, delivery.number, state, delivery.passed,
+        delivery.progressed, delivery.reported, delivery.number, state, delivery.passed,
     )  # fmt: skip
 
 

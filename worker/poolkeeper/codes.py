@@ -43,6 +43,7 @@ class Code(StrEnum):
     UNKNOWN_QUEUE = "unknown_queue"
     UNKNOWN_SCHEDULE = "unknown_schedule"
     UNKNOWN_POOL = "unknown_pool"
+    UNKNOWN_PROVIDER = "unknown_provider"
     ROLE_NOT_ALLOWED = "role_not_allowed"
     DATABASE_UNREACHABLE = "database_unreachable"
     DATABASE_READ_ONLY = "database_read_only"

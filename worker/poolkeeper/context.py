@@ -2,19 +2,20 @@
 
 Guarantees: once the delivery is canceled, lost or handed back, every call here raises LeaseLost (Q18, Q39).
 One class for both kinds of handler: `await ctx.save_checkpoint(…)` in coroutines, `ctx.save_checkpoint_sync(…)` in
-threads and child processes; `succeed_in` and `succeed_in_sync` likewise. Does not talk to the database itself: a `Keeper` does.
+threads and child processes; `succeed_in` and `report_provider` likewise. Does not talk to the database itself: a `Keeper` does.
 """
 
 import asyncio
 import logging
 import threading
 from collections.abc import Coroutine, Generator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import LeaseLost
+from poolkeeper.provider import Report, reported
 
 _log = logging.getLogger("poolkeeper.task")
 
@@ -101,6 +102,14 @@ class Keeper(Protocol):
 
     def succeed_sync(self, ctx: "Context", connection: Any, result: Any) -> bool:
         """End the delivery well in the transaction of a connection, from a thread."""
+        ...
+
+    async def report(self, ctx: "Context", report: Report) -> bool:
+        """Tell the store of a provider's answer, in the event loop of the handler."""
+        ...
+
+    def report_sync(self, ctx: "Context", report: Report) -> bool:
+        """Tell the store of a provider's answer, from a thread."""
         ...
 
 
@@ -216,6 +225,45 @@ class Context:
             )
         self._raise_if_halted(saving=True)
         return self._keeper.succeed_sync(self, connection, result)
+
+    def report_provider(
+        self,
+        name: str,
+        status: int | str,
+        retry_after: float | timedelta | str | None = None,
+        used: Mapping[str, int] | None = None,
+    ) -> Coroutine[Any, Any, bool]:
+        """Tell what a provider answered, so that all pools that use its quota keep to it; to be awaited (Q40).
+
+        `name` is one of the pool's `spec.providers`. `status` is HTTP's, or "ok", "failed", "throttled". After a 429 they start
+        fewer tasks at once, and none before `retry_after` seconds have gone by (the header's text will do). `used` is what
+        this call used: {"requests": 1, "tokens": 1200}. True: the store took it. False: it did not, and the log says why (it is out of
+        reach, the pool has no such provider); the handler goes on. Raises ValueError for what cannot be, and LeaseLost.
+        """
+        if not _in_event_loop():
+            raise RuntimeError(
+                "report_provider tells nothing in a sync handler; write: ctx.report_provider_sync(name, status)"
+            )
+        return self._report(reported(name, status, retry_after, used))
+
+    async def _report(self, report: Report) -> bool:
+        self._raise_if_halted(saving=True)
+        return await self._keeper.report(self, report)
+
+    def report_provider_sync(
+        self,
+        name: str,
+        status: int | str,
+        retry_after: float | timedelta | str | None = None,
+        used: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Tell what a provider answered, from a sync handler; as `report_provider`."""
+        if _in_event_loop():
+            raise RuntimeError(
+                "report_provider_sync would block the event loop; write: await ctx.report_provider(name, status)"
+            )
+        self._raise_if_halted(saving=True)
+        return self._keeper.report_sync(self, reported(name, status, retry_after, used))
 
     def progress(self) -> None:
         """Say that the handler is getting on, for queues with a progressTimeout; costs nothing, as often as you like.

@@ -119,7 +119,10 @@ CLASSES: dict[Code, type[PoolkeeperError]] = {
         ),
         LeaseLost,
     ),
-    **dict.fromkeys((Code.UNKNOWN_TASK, Code.UNKNOWN_QUEUE, Code.UNKNOWN_SCHEDULE, Code.UNKNOWN_POOL), NotFound),
+    **dict.fromkeys(
+        (Code.UNKNOWN_TASK, Code.UNKNOWN_QUEUE, Code.UNKNOWN_SCHEDULE, Code.UNKNOWN_POOL, Code.UNKNOWN_PROVIDER),
+        NotFound,
+    ),
     Code.ROLE_NOT_ALLOWED: Forbidden,
     **dict.fromkeys(
         (

@@ -8,7 +8,7 @@ The cursor is psycopg's own, not what the connection makes: that of Django's con
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
 
 import psycopg
@@ -132,6 +132,8 @@ def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
             made[name] = [from_json(inner[0], item) for item in raw]
         elif hasattr(hint, "__dataclass_fields__"):
             made[name] = from_json(hint, raw)
+        elif datetime in inner and isinstance(raw, str):
+            made[name] = datetime.fromisoformat(raw)
         elif hasattr(hint, "fromisoformat") and isinstance(raw, str):
             made[name] = hint.fromisoformat(raw)
         elif hint.__class__ is type and hint.__name__ == "UUID":

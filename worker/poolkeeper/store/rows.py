@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from poolkeeper.codes import Code
-from poolkeeper.store.signs import BuildStats, Expired, ScheduleTrouble
+from poolkeeper.store.signs import BuildStats, Expired, ProviderStats, ScheduleTrouble
 
 
 @dataclass(frozen=True)
@@ -350,6 +350,7 @@ class PoolStats:
     sessions: list[SessionStats]
     drains: list[DrainSample]
     builds: list[BuildStats]
+    providers: dict[str, str] | None = None  # the quota ("namespace/name") of each provider of its tasks, by its name
 
 
 @dataclass(frozen=True)
@@ -367,6 +368,7 @@ class Stats:
     vacuum: dict[str, Any] | None = (
         None  # who keeps vacuum back for longest, as `poolkeeper doctor` is told it; None: nobody
     )
+    providers: tuple[ProviderStats, ...] = ()
 
 
 @dataclass(frozen=True)

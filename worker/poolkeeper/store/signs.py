@@ -1,6 +1,7 @@
-"""Small parts of a reading: what builds can run, and signs of trouble (Q11, O25)."""
+"""Small parts of a reading: what builds can run, signs of trouble, what providers said (Q11, O25, Q40)."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,34 @@ class BuildStats:
 
     build: str | None
     types: list[str]
+
+
+@dataclass(frozen=True)
+class ProviderStats:
+    """A provider's quota as workers found it by ``report_provider``; policy and reports are this database's (Q40).
+
+    ``percent`` is left of it now, ``cut_to`` was right after the last cut at ``cut_at``; until ``retry_at`` nothing starts.
+    """
+
+    quota: str
+    cut: int
+    floor: int
+    recover: int
+    percent: float
+    cut_to: float
+    cut_at: datetime | None
+    retry_at: datetime | None
+    ok: int
+    failed: int
+    throttled: int
+    requests: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class ReportVerdict:
+    """``code`` None: taken. ``percent`` is left of the quota, ``closed_for`` seconds nothing that uses it starts."""
+
+    code: str | None
+    percent: float | None
+    closed_for: float | None

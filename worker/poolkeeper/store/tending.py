@@ -16,6 +16,7 @@ from poolkeeper.codes import Code
 from poolkeeper.errors import error
 from poolkeeper.store.call import Call, Row, from_json, maybe, nothing, one, value
 from poolkeeper.store.rows import DeadBatch, PoolStats, QueueStats, Stats
+from poolkeeper.store.signs import ProviderStats
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def stats(*, cluster: str | None, position: Mapping[str, Any] | None = None) -> 
     """
 
     def read(rows: list[Row]) -> Stats:
-        by_kind: dict[str, list[Any]] = {"queue": [], "pool": [], "installation": []}
+        by_kind: dict[str, list[Any]] = {"queue": [], "pool": [], "provider": [], "installation": []}
         for row in rows:
             by_kind[row.kind].append(row.data)
         here = by_kind["installation"][0]
@@ -71,6 +72,7 @@ def stats(*, cluster: str | None, position: Mapping[str, Any] | None = None) -> 
             here["held"],
             here["position"],
             here["vacuum"],
+            tuple(from_json(ProviderStats, p) for p in by_kind["provider"]),
         )
 
     return Call("stats", {"cluster": cluster, "position": None if position is None else Json(dict(position))}, read)
@@ -79,6 +81,16 @@ def stats(*, cluster: str | None, position: Mapping[str, Any] | None = None) -> 
 def set_pool(pool: str, *, max_running: int | None, term: UUID | None = None) -> Call[bool]:
     """Set the exact cap of running tasks at the claim (P7); True where it changed."""
     return Call("set_pool", {"pool": pool, "max_running": max_running, "term": term}, value)
+
+
+def set_providers(pool: str, providers: Sequence[Mapping[str, str | int]], *, term: UUID | None = None) -> Call[bool]:
+    """Say which quota each provider of a pool is (Q40): ``name``, ``quota`` ("namespace/name"), and the quota's ``cut``, ``floor`` and ``recover``.
+
+    All pools of one quota start fewer tasks once one of their workers reports that the provider refuses; True where something changed.
+    """
+    return Call(
+        "set_providers", {"pool": pool, "providers": Json([dict(one) for one in providers]), "term": term}, value
+    )
 
 
 def mark_sessions(

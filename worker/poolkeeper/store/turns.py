@@ -8,6 +8,7 @@ from uuid import UUID
 from psycopg.types.json import Json
 
 from poolkeeper.codes import ALREADY_DONE, Code
+from poolkeeper.provider import Report
 from poolkeeper.store.call import Call, Row, nothing, one, value
 from poolkeeper.store.rows import (
     CheckpointVerdict,
@@ -19,6 +20,7 @@ from poolkeeper.store.rows import (
     SettleVerdict,
     TurnAnswer,
 )
+from poolkeeper.store.signs import ReportVerdict
 
 _CLAIMED = slice(2, -1)
 """Columns of an answer that are the fields of ``Claimed`` but the last, in the same order."""
@@ -197,6 +199,22 @@ def succeed(task_id: UUID, token: str, result: Any = None) -> Call[bool]:
 def extend(task_id: UUID, token: str, by: timedelta) -> Call[Extended]:
     """Extend one lease, for workers that do not renew a session; at most an hour at a time."""
     return Call("extend", {"task_id": task_id, "token": token, "by": by}, one(Extended))
+
+
+def report_provider(task_id: UUID, token: str, report: Report) -> Call[ReportVerdict]:
+    """Tell what a provider answered a running delivery (Q40): where it refused, all pools of its quota start fewer tasks.
+
+    ``code`` ``unknown_provider``: the pool has none of that name; a token that is no longer current is refused, and nothing changes.
+    """
+    params = {
+        "task_id": task_id,
+        "token": token,
+        "name": report.name,
+        "status": report.status,
+        "retry_after": report.retry_after,
+        "used": Json(report.used),
+    }
+    return Call("report_provider", params, one(ReportVerdict))
 
 
 def end_session(session: Session) -> Call[int]:

@@ -134,6 +134,7 @@ class Bench:
             desk.saved,
             desk.succeeded_in,
             desk.progressed,
+            desk.reported,
             task_id=task,
             number=claimed.delivery,
             state=self.place.look(task).state,

@@ -8,6 +8,7 @@ from poolkeeper import jsonsafe
 from poolkeeper.codes import Code
 from poolkeeper.context import Context, Stopping
 from poolkeeper.errors import LeaseLost
+from poolkeeper.provider import Report
 from poolkeeper.testing.place import Held, Place
 from poolkeeper.testing.points import Point
 from poolkeeper.testing.runner import through_json
@@ -31,6 +32,7 @@ class Desk:
         self.saved: list[Any] = []
         self.succeeded_in: list[Any] = []
         self.progressed = 0
+        self.reported: list[Report] = []
         self.passed: list[Point] = []
         self._events = events
         self._saves = 0
@@ -88,6 +90,26 @@ class Desk:
         self.saved.append(through_json(stored, "checkpoint"))
         ctx.checkpoint = stored
         await self.reach(Point.after_checkpoint(number), ctx)
+        return True
+
+    async def report(self, ctx: Context, report: Report) -> bool:
+        """Tell the place what a provider answered; a kit has no quota, nothing is lowered."""
+        if asyncio.get_running_loop() is not self._loop:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._report(ctx, report), self._loop))
+        return await self._report(ctx, report)
+
+    def report_sync(self, ctx: Context, report: Report) -> bool:
+        """The same from a thread."""
+        return asyncio.run_coroutine_threadsafe(self._report(ctx, report), self._loop).result()
+
+    async def _report(self, ctx: Context, report: Report) -> bool:
+        self.alive()
+        try:
+            await asyncio.to_thread(self.place.report, self.held, report)
+        except LeaseLost as lost:
+            ctx.halt(lost)
+            raise
+        self.reported.append(report)
         return True
 
     async def succeed(self, ctx: Context, connection: Any, result: Any) -> bool:

@@ -20,6 +20,7 @@ from poolkeeper.context import Context
 from poolkeeper.errors import error
 from poolkeeper.outcome import Outcome
 from poolkeeper.policy import QueuePolicy
+from poolkeeper.provider import Report
 from poolkeeper.redact import shown
 from poolkeeper.store.rows import Claimed
 from poolkeeper.testing.place import ENDED, Held, TaskNow
@@ -173,6 +174,16 @@ class Memory:
                     "make it smaller, the previous one stays",
                 )
             task.checkpoint, task.checkpoint_version = value, version
+
+    def report(self, held: Held, report: Report) -> None:
+        """Take a report of whoever holds the task, also where its cancel was asked for: what a provider said is true all the same."""
+        del report
+        with self._lock:
+            task = self._task(held.claimed.task_id)
+            if task.holder is not held:
+                code = getattr(held, "over", None) or Code.STALE_TOKEN
+                code = Code.STALE_TOKEN if code == ALREADY_DONE else Code(code)
+                raise error(code, f"task {task.id}: {code}")
 
     async def succeed(self, held: Held, ctx: Context, connection: Any, result: Any) -> bool:
         """Remember the result."""

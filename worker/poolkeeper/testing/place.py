@@ -9,6 +9,7 @@ from uuid import UUID
 from poolkeeper.app import Handler
 from poolkeeper.context import Context
 from poolkeeper.outcome import Outcome
+from poolkeeper.provider import Report
 from poolkeeper.store.rows import Claimed
 from poolkeeper.testing.points import Point
 from poolkeeper.testing.runner import TestResult
@@ -83,6 +84,10 @@ class Place(Protocol):
 
     def save(self, held: Held, value: Any, sequence: int, version: int) -> None:
         """Store a checkpoint; raises Refused and LeaseLost."""
+        ...
+
+    def report(self, held: Held, report: Report) -> None:
+        """Take what a provider answered; raises LeaseLost."""
         ...
 
     async def succeed(self, held: Held, ctx: Context, connection: Any, result: Any) -> bool:

@@ -15,6 +15,7 @@ from poolkeeper.codes import Code
 from poolkeeper.context import Context, Stopping
 from poolkeeper.errors import LeaseLost, Refused
 from poolkeeper.outcome import Ending, EndsDelivery, Outcome, judge, misfit
+from poolkeeper.provider import Report
 
 MAX_CHECKPOINT = 64 * 1024
 """Bytes: the default of a queue's checkpoint.maxSize."""
@@ -24,7 +25,7 @@ MAX_CHECKPOINT = 64 * 1024
 class TestResult:
     """How the delivery ended. `checkpoints` are the saved values in order; `error` is the text that would be stored.
 
-    `progressed`: how often it called `ctx.progress()`. `succeeded_in`: what the handler called `succeed_in` with, in order; nothing was done on those connections.
+    `progressed`: how often it called `ctx.progress()`. `reported`: what it told of providers by `report_provider`, in order; a test has no quota, nothing is lowered. `succeeded_in`: what the handler called `succeed_in` with, in order; nothing was done on those connections.
     """
 
     __test__: ClassVar[bool] = False
@@ -37,6 +38,7 @@ class TestResult:
     checkpoints: list[Any] = field(default_factory=list)
     succeeded_in: list[Any] = field(default_factory=list)
     progressed: int = 0
+    reported: list[Report] = field(default_factory=list)
 
 
 class Notes:
@@ -46,6 +48,7 @@ class Notes:
         self.saved: list[Any] = []
         self.succeeded_in: list[Any] = []
         self.progressed = 0
+        self.reported: list[Report] = []
         self.stopping = Stopping()
         self._max = max_checkpoint
         if stopping:
@@ -67,6 +70,16 @@ class Notes:
         """Remember that the delivery was ended in a transaction of the handler's."""
         del ctx, connection
         self.succeeded_in.append(through_json(result, "result"))
+        return True
+
+    async def report(self, ctx: Context, report: Report) -> bool:
+        """Remember what a provider answered."""
+        return self.report_sync(ctx, report)
+
+    def report_sync(self, ctx: Context, report: Report) -> bool:
+        """Remember what a provider answered."""
+        del ctx
+        self.reported.append(report)
         return True
 
     async def save(self, ctx: Context, value: Any) -> bool:
@@ -137,6 +150,7 @@ async def arun_task(
         notes.saved,
         notes.succeeded_in,
         notes.progressed,
+        notes.reported,
     )
 
 

@@ -19,6 +19,7 @@ from poolkeeper.context import Context
 from poolkeeper.errors import LeaseLost, Misconfigured, error
 from poolkeeper.outcome import Outcome
 from poolkeeper.policy import QueuePolicy
+from poolkeeper.provider import Report
 from poolkeeper.store import Session, Settle, calls, connect, run
 from poolkeeper.store.call import Call, nothing, value
 from poolkeeper.store.rows import Claimed
@@ -130,6 +131,14 @@ class Stored:
                 if verdict.limit
                 else f"task {task_id}: {verdict.code}",
             )
+
+    def report(self, held: Held, report: Report) -> None:
+        """Report as a worker does. The kit's pool has no quota: of a delivery that is not over the store says that it knows no such provider."""
+        task_id = held.claimed.task_id
+        self._renew()
+        verdict = self._run(calls.report_provider(task_id, held.claimed.token, report))
+        if verdict.code is not None and verdict.code != Code.UNKNOWN_PROVIDER:
+            raise LeaseLost(Code(verdict.code), f"task {task_id}: {verdict.code}")
 
     async def succeed(self, held: Held, ctx: Context, connection: Any, result: Any) -> bool:
         """End the delivery in the handler's transaction."""

@@ -10,7 +10,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -19,10 +19,12 @@ from poolkeeper import jsonsafe
 from poolkeeper.codes import IN_TRANSACTION, Code
 from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import CLASSES, LeaseLost, PoolkeeperError, Refused
-from poolkeeper.store import Call, calls
+from poolkeeper.provider import Report
+from poolkeeper.store import calls
 from poolkeeper.store.rows import CheckpointVerdict
 from poolkeeper.worker import owntransaction
 from poolkeeper.worker.link import pause
+from poolkeeper.worker.reports import Reports, Send
 
 _log = logging.getLogger("poolkeeper.worker")
 
@@ -112,6 +114,20 @@ class Desk:
         self.ended_itself = True
         return owntransaction.succeed_sync(ctx, self.token, connection, result)
 
+    async def report(self, ctx: Context, report: Report) -> bool:
+        """Tell the store what a provider answered."""
+        loop = self._writer.loop
+        if asyncio.get_running_loop() is not loop:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._report(ctx, report), loop))
+        return await self._report(ctx, report)
+
+    def report_sync(self, ctx: Context, report: Report) -> bool:
+        """The same from a thread."""
+        return asyncio.run_coroutine_threadsafe(self._report(ctx, report), self._writer.loop).result()
+
+    async def _report(self, ctx: Context, report: Report) -> bool:
+        return await self._writer.reports.tell(ctx, self.token, report)
+
     def token_for_child(self) -> str:
         """Return the token to a child process whose handler ends the delivery in a transaction of its own."""
         self.ended_itself = True
@@ -174,7 +190,7 @@ class Writer:
 
     def __init__(
         self,
-        send: Callable[[Call[CheckpointVerdict]], Awaitable[CheckpointVerdict]],
+        send: Send,
         *,
         certain: Callable[[], bool],
         stopping: Stopping,
@@ -183,6 +199,7 @@ class Writer:
         self.certain = certain
         self.stopping = stopping
         self.loop = asyncio.get_running_loop()
+        self.reports = Reports(send)
         self.rates: dict[str, float] = {}  # queue -> checkpoints per second and delivery, as the store last said
         self._rng = random.Random()  # noqa: S311  (jitter)
 
@@ -196,7 +213,7 @@ class Writer:
                 raise ctx.halted
             try:
                 # shielded: a cancelled handler must not cut off the statement that others wait behind
-                verdict = await asyncio.shield(self._send(call)) if self.certain() else None
+                verdict: CheckpointVerdict | None = await asyncio.shield(self._send(call)) if self.certain() else None
             except psycopg.DataError as error:
                 raise Refused(Code.PAYLOAD_INVALID, f"task {ctx.task_id}: checkpoint refused: {error}") from error
             except (PoolkeeperError, psycopg.Error, OSError):  # a login refused for a while, a Secret being rotated

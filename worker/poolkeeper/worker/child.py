@@ -30,6 +30,7 @@ from poolkeeper.codes import Code
 from poolkeeper.context import Context, HandedBack, Stopping
 from poolkeeper.errors import CLASSES, LeaseLost, PoolkeeperError, Refused
 from poolkeeper.outcome import EndsDelivery, Outcome, judge, misfit
+from poolkeeper.provider import Report
 from poolkeeper.worker import logs
 from poolkeeper.worker.copies import Original
 from poolkeeper.worker.load import load_app
@@ -93,6 +94,22 @@ class Parent:
         from poolkeeper.worker import owntransaction
 
         return owntransaction.succeed_sync(ctx, self._token(), connection, result)
+
+    async def report(self, ctx: Context, report: Report) -> bool:
+        """Have the parent tell what a provider answered, without blocking the event loop."""
+        return await asyncio.to_thread(self.report_sync, ctx, report)
+
+    def report_sync(self, ctx: Context, report: Report) -> bool:
+        """Have the parent tell what a provider answered."""
+        del ctx
+        with self._answered:
+            self._number += 1
+            number = self._number
+        status = int(report.status) if report.status.isdigit() else report.status
+        answer = self._ask({"report": {**dataclasses.asdict(report), "status": status}, "number": number}, number)
+        if "refused" in answer:
+            raise _error(*answer["refused"])
+        return bool(answer["taken"])
 
     def _token(self) -> str:
         with self._answered:

@@ -223,6 +223,8 @@ def _news(ctx: Context) -> list[tuple[str, Any]]:
 def _answer(ctx: Context, pipe: "connection.Connection[Any, Any]", message: dict[str, Any], token: Token) -> None:
     if "save" in message:
         _send(pipe, _save(ctx, message))
+    elif "report" in message:
+        _send(pipe, _report(ctx, message))
     elif "progress" in message:
         with contextlib.suppress(LeaseLost):  # it hears that by itself
             ctx.progress()
@@ -233,6 +235,13 @@ def _answer(ctx: Context, pipe: "connection.Connection[Any, Any]", message: dict
 def _save(ctx: Context, message: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"saved": message["number"], "durable": ctx.save_checkpoint_sync(message["save"])}
+    except PoolkeeperError as error:
+        return {"saved": message["number"], "refused": [str(error.code), str(error)]}
+
+
+def _report(ctx: Context, message: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return {"saved": message["number"], "taken": ctx.report_provider_sync(**message["report"])}
     except PoolkeeperError as error:
         return {"saved": message["number"], "refused": [str(error.code), str(error)]}
 

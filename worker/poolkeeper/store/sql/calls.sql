@@ -31,6 +31,9 @@ SELECT * FROM poolkeeper.succeed(%(task_id)s, %(token)s, %(result)s::jsonb)
 -- name: extend
 SELECT * FROM poolkeeper.extend(%(task_id)s, %(token)s, %(by)s)
 
+-- name: report_provider
+SELECT * FROM poolkeeper.report_provider(%(task_id)s, %(token)s, %(name)s, %(status)s, %(retry_after)s, %(used)s::jsonb)
+
 -- name: cancel
 SELECT * FROM poolkeeper.cancel(%(task_id)s, %(who)s, %(why)s, %(seen_version)s)
 
@@ -105,6 +108,9 @@ SELECT kind, data FROM poolkeeper.stats(%(cluster)s, %(position)s::jsonb)
 
 -- name: set_pool
 SELECT poolkeeper.set_pool(%(pool)s, %(max_running)s, %(term)s) AS value
+
+-- name: set_providers
+SELECT poolkeeper.set_providers(%(pool)s, %(providers)s::jsonb, %(term)s) AS value
 
 -- name: mark_sessions
 SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s, %(term)s)

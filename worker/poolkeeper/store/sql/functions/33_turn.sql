@@ -112,19 +112,20 @@ BEGIN
     ORDER BY t.seq;
 END $$;
 
--- How many tasks the session's pool may run, its row locked here when it has a limit. NULL: no limit; -1: busy, pass over.
+-- How many tasks the session's pool may run, as its providers let it (Q40), its row locked here when it has a limit. NULL: no limit; -1: busy, pass over.
 CREATE OR REPLACE FUNCTION poolkeeper.pool_limit(_session poolkeeper.session) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    _max integer;
+    _max       integer;
+    _providers integer[];
 BEGIN
-    SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id;
-    IF _max IS NULL THEN
+    SELECT p.max_running, p.provider_ids INTO _max, _providers FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id;
+    IF _max IS NULL AND _providers IS NULL THEN
         RETURN NULL;
     END IF;
-    SELECT p.max_running INTO _max FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
-    RETURN CASE WHEN FOUND THEN _max ELSE -1 END;
+    SELECT p.max_running, p.provider_ids INTO _max, _providers FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
+    RETURN CASE WHEN NOT FOUND THEN -1 WHEN _providers IS NULL THEN _max ELSE poolkeeper.provider_limit(_max, _providers) END;
 END $$;
 
 -- Arrow: leased -> running, for deliveries whose slot has come, durable before user code runs (contract 21). Demands
@@ -309,6 +310,9 @@ BEGIN
     IF _want > 0 AND NOT _s.draining THEN
         _room := CASE WHEN _limit IS NULL THEN _want ELSE least(_want, _limit - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = _s.pool_id LIMIT greatest(_limit, 0)) AS x)) END;
+        IF _limit IS NOT NULL THEN
+            _room := least(_room, poolkeeper.slots_only(_s.pool_id, _slots));
+        END IF;
     END IF;
     -- nothing else runs beside suspects
     _apart := _want > 0 AND NOT _isolated AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect);

@@ -170,7 +170,7 @@ $$;
 -- moment at which a lease can expire or a run is too long, else after 5 s (1 s where the policy says poll instead of notify), or a
 -- quarter of the shortest visibility timeout. _rests: it holds nothing, listens, and renews by its turns. Then it may come more seldom,
 -- the more live sessions its pool has, for each of them looks for all: from 4 on as many times 5 / 4 s, up to half the shortest
--- visibility timeout, within which a session must be heard of (Q20, Q23), or a third of it where they are fewer.
+-- visibility timeout, within which a session must be heard of (Q20, Q23), or a third of it where they are fewer. And when a provider opens (Q40).
 CREATE OR REPLACE FUNCTION poolkeeper.come_again(_session poolkeeper.session, _rests boolean, _now timestamptz) RETURNS double precision
 LANGUAGE sql STABLE
 AS $$
@@ -188,6 +188,8 @@ AS $$
          FROM (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q) AS t CROSS JOIN poolkeeper.holders() AS h
          WHERE poolkeeper.lease_until(h.renewed_at, t.least, NULL) > _now),
         (SELECT extract(epoch FROM least(l.run_by, l.progress_by) - _now)::double precision FROM poolkeeper.lease AS l
-         WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1)
+         WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1),
+        (SELECT extract(epoch FROM max(r.retry_at) - _now)::double precision FROM poolkeeper.pool AS p, poolkeeper.provider AS r
+         WHERE p.id = (_session).pool_id AND r.id = ANY (p.provider_ids) AND r.retry_at > _now)
     ))
 $$;

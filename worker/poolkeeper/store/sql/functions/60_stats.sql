@@ -117,7 +117,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.pool_stats(_p poolkeeper.pool, _now timest
 LANGUAGE sql STABLE
 AS $$
     SELECT jsonb_build_object(
-        'pool', (_p).name, 'max_running', (_p).max_running,
+        'pool', (_p).name, 'max_running', (_p).max_running, 'providers', poolkeeper.providers_of(_p),
         'builds', coalesce((
             SELECT jsonb_agg(jsonb_build_object('build', b.build, 'types', b.types))
             FROM (SELECT s.info ->> 'build' AS build, s.types FROM poolkeeper.session AS s
@@ -159,6 +159,8 @@ BEGIN
         WHERE (_cluster IS NULL OR q.cluster = _cluster) AND poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name)
         UNION ALL
         SELECT 'pool', poolkeeper.pool_stats(p, _now) FROM poolkeeper.pool AS p WHERE _me.pool IS NULL OR _me.pool = p.name
+        UNION ALL
+        SELECT 'provider', poolkeeper.provider_stats(r, _now) FROM poolkeeper.provider AS r WHERE _me.pool IS NULL
         UNION ALL
         SELECT 'installation', jsonb_build_object('held', (SELECT c.held_why FROM poolkeeper.contact AS c),
                                                   'vacuum', poolkeeper.vacuum_held(_me.pool IS NULL AND _me.queues IS NULL AND _me.tenants IS NULL AND _me.tenants_except IS NULL),

@@ -30,7 +30,8 @@ GRANT EXECUTE ON FUNCTION
     poolkeeper.register_session(text, text[], text[], integer, jsonb, text[], text[]),
     poolkeeper.turn(uuid, text, bigint, bigint, jsonb, integer, boolean, boolean, jsonb, integer, jsonb, double precision, boolean),
     poolkeeper.renew(uuid, text, bigint, uuid[], jsonb, boolean), poolkeeper.end_session(uuid, text), poolkeeper.report_drain(uuid, text, jsonb),
-    poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval)
+    poolkeeper.checkpoint(uuid, text, jsonb, integer, integer), poolkeeper.extend(uuid, text, interval),
+    poolkeeper.report_provider(uuid, text, text, text, double precision, jsonb)
     TO poolkeeper_worker;
 GRANT EXECUTE ON FUNCTION poolkeeper.succeed(uuid, text, jsonb) TO poolkeeper_worker, poolkeeper_submitter;
 GRANT EXECUTE ON FUNCTION poolkeeper.sweep(integer, double precision), poolkeeper.maintain(integer) TO poolkeeper_worker, poolkeeper_operator, poolkeeper_person;
@@ -42,7 +43,7 @@ GRANT EXECUTE ON FUNCTION poolkeeper.requeue(uuid, text, text, integer), poolkee
     poolkeeper.requeue_matching(text, jsonb, text, text, jsonb, integer, integer), poolkeeper.discard_matching(text, jsonb, text, text, jsonb, integer, integer),
     poolkeeper.pause_queue(text, boolean, text) TO poolkeeper_person;
 GRANT EXECUTE ON FUNCTION
-    poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text, jsonb), poolkeeper.set_pool(text, integer, uuid),
+    poolkeeper.apply_policy(text, text, text, text, jsonb, text, text, uuid), poolkeeper.stats(text, jsonb), poolkeeper.set_pool(text, integer, uuid), poolkeeper.set_providers(text, jsonb, uuid),
     poolkeeper.mark_sessions(text, text[], boolean, uuid), poolkeeper.tell_grace(text, text[], double precision[], uuid),
     poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid), poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.lead(text, text, text, bigint, text),
     poolkeeper.resign(uuid), poolkeeper.report_crashes(text, text[], timestamptz[], text[], uuid),

@@ -160,6 +160,22 @@ CREATE TABLE poolkeeper.schedule (      -- recurring tasks (Q34, ADR 0026)
 CREATE INDEX schedule_look ON poolkeeper.schedule (queue_id, look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX schedule_refused ON poolkeeper.schedule (queue_id, name) WHERE refused IS NOT NULL AND NOT paused;
 
+CREATE TABLE poolkeeper.provider (      -- a provider's quota as workers here found it (Q40, 39_providers.sql); one for each that pools ever used
+    id          integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    quota       text NOT NULL UNIQUE CHECK (length(quota) BETWEEN 1 AND 200),  -- 'namespace/name'
+    cut         smallint NOT NULL CHECK (cut BETWEEN 1 AND 99),        -- percent taken away by a refusal
+    floor       smallint NOT NULL CHECK (floor BETWEEN 1 AND 100),     -- never below
+    recover     smallint NOT NULL CHECK (recover BETWEEN 1 AND 100),   -- percent of the whole that come back in a minute
+    percent     double precision NOT NULL DEFAULT 100 CHECK (percent BETWEEN 0 AND 100),  -- right after the last cut
+    cut_at      timestamptz,
+    retry_at    timestamptz,                       -- until then nothing that uses it starts
+    ok          bigint NOT NULL DEFAULT 0,         -- reports, by what they said
+    failed      bigint NOT NULL DEFAULT 0,
+    throttled   bigint NOT NULL DEFAULT 0,
+    requests    bigint NOT NULL DEFAULT 0,         -- what they said was used
+    tokens      bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 20);                          -- written with each report: HOT
+
 CREATE TABLE poolkeeper.pool (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),  -- 'namespace/name'
@@ -170,7 +186,9 @@ CREATE TABLE poolkeeper.pool (
     known_keys        bigint[],                    -- the same as in ready.type_key
     known_queues      text[],                      -- where, as 'namespace/name'
     known_tenants     text[],                      -- of whom; NULL: of all
-    known_except      text[]                       -- taken out of the above
+    known_except      text[],                      -- taken out of the above
+    provider_names    text[],                      -- the providers that its tasks use; NULL: none
+    provider_ids      integer[]                    -- and whose they are, in the same order
 );
 
 CREATE TABLE poolkeeper.session (

@@ -42,6 +42,7 @@ INSERT INTO poolkeeper.code (code, class, sentence) VALUES
     ('unknown_queue', 'NotFound', 'there is no such queue; apply it first'),
     ('unknown_schedule', 'NotFound', 'there is no such schedule; poolkeeper schedule list has those that are there'),
     ('unknown_pool', 'NotFound', 'there is no such pool; apply it first'),
+    ('unknown_provider', 'NotFound', 'the pool has no provider of this name; add it to spec.providers of the WorkerPool'),
     ('role_not_allowed', 'Forbidden', 'this login may not do that; ask for a row in poolkeeper.access'),
     ('database_unreachable', 'Unavailable', 'the database cannot be reached'),
     ('database_read_only', 'Unavailable', 'the database is read-only'),
