@@ -12,6 +12,7 @@ _ORDER = (
     "DrainBudgetOK",
     "DeadLetters",
     "Drained",
+    "EgressUnrestricted",
     "Reconciling",
     "Stalled",
 )
@@ -95,7 +96,7 @@ def _conditions(status: Mapping[str, Any], *, only_trouble: bool = False) -> Ite
 
 
 def _trouble(condition: Mapping[str, Any]) -> bool:
-    if condition["type"] == "Drained":
+    if condition["type"] in {"Drained", "EgressUnrestricted"}:
         return False
     bad = "False" if condition["type"] in {"Ready", "ScalingActive", "SignalFresh", "DrainBudgetOK"} else "True"
     telling = {

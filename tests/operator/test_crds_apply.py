@@ -39,7 +39,7 @@ STATUS = {
     },
     "WorkerPool": {
         "observedGeneration": 1, "selector": "poolkeeper.dev/pool=thing", "replicas": 6, "readyReplicas": 5, "busySlots": 21,
-        "wanted": {"replicas": 9, "limited": 7, "limitedBy": "ProviderQuota", "applied": 6, "rateLimitedBy": "None"},
+        "mode": "Auto", "wanted": {"replicas": 9, "limited": 7, "limitedBy": "ProviderQuota", "applied": 6, "rateLimitedBy": "None"},
         "decisions": [{"time": NOW, "wanted": 9, "limited": 7, "goal": 6, "applied": 6, "reason": "Age", "sentence": "s"}],
         "grace": {"applied": "90s", "needed": "84s", "samples": 41, "censored": 0, "reason": "Measured"},
         "conditions": CONDITIONS,

@@ -123,6 +123,18 @@ COVERED = {
     "WorkerPool.drain.headroomPercent": GRACE,
     "WorkerPool.drain.handBackMargin": CHILDREN,
     "WorkerPool.drain.preStop": CHILDREN,
+    **dict.fromkeys(
+        (
+            "Database.networkPeers[].cidr",
+            "Database.networkPeers[].port",
+            "ProviderQuota.networkPeers[].cidr",
+            "ProviderQuota.networkPeers[].port",
+            "WorkerPool.isolation.egress[].cidr",
+            "WorkerPool.isolation.egress[].port",
+            "WorkerPool.isolation.networkPolicy",
+        ),
+        "tests/operator/test_network_policy.py::test_pods_may_reach_what_is_given_once_all_of_it_is",
+    ),
     "WorkerPool.isolation.serviceAccountName": (
         "tests/unit/test_children.py::test_a_service_account_of_the_users_takes_the_place_of_the_pools_own"
     ),

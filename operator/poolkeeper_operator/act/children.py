@@ -76,7 +76,7 @@ def build_deployment(
     replicas = _own_replicas(live)
     if replicas is not None:
         wanted["replicas"] = replicas
-    return {**_head(pool, DEPLOYMENT, name, notes, {BUILD_LABEL: build}), "spec": wanted}
+    return {**head(pool, DEPLOYMENT, name, notes, {BUILD_LABEL: build}), "spec": wanted}
 
 
 def kept_template(live: Mapping[str, Any] | None, build: str) -> Manifest | None:
@@ -114,14 +114,14 @@ def build_service_account(pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Mani
     name = pool["metadata"]["name"]
     if spec.isolation.service_account_name is not None:  # be it the pool's own name
         return None
-    return {**_head(pool, SERVICE_ACCOUNT, name), "automountServiceAccountToken": False}
+    return {**head(pool, SERVICE_ACCOUNT, name), "automountServiceAccountToken": False}
 
 
 def build_disruption_budget(pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Manifest:
     """Evictions go a few at a time; a pod that is not healthy never blocks the drain of its node."""
     name = pool["metadata"]["name"]
     return {
-        **_head(pool, DISRUPTION_BUDGET, name),
+        **head(pool, DISRUPTION_BUDGET, name),
         "spec": {
             "maxUnavailable": spec.disruption.max_unavailable,
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
@@ -186,13 +186,14 @@ def changed(live: Mapping[str, Any] | None, wanted: Manifest) -> str | None:
     return difference(live, {key: value for key, value in wanted.items() if key not in {"apiVersion", "kind"}})
 
 
-def _head(
+def head(
     pool: Mapping[str, Any],
     resource: Resource,
     name: str,
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Manifest:
+    """What every child begins with: its labels, and the pool as its owner."""
     owner = pool["metadata"]
     metadata: Manifest = {
         "namespace": owner["namespace"],

@@ -36,6 +36,8 @@ def build_id(spec: WorkerPoolSpec, database: DatabaseSpec) -> str:
     # The bounds of the grace ride along with the next build, they do not make one.
     drain = {key: value for key, value in user.pop("drain", {}).items() if key in {"preStop", "handBackMargin"}}
     user |= {"drain": drain} if drain else {}
+    account = user.pop("isolation", {}).get("serviceAccountName")  # what pods may reach is no part of them
+    user |= {"isolation": {"serviceAccountName": account}} if account else {}
     secrets = [ref and [ref.name, ref.key] for ref in (database.dsn_secret_ref, database.direct_secret_ref)]
     return digest([user, secrets, *(["pooled"] if database.pooled else [])], 8)
 

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from poolkeeper.durations import Between, Duration, parse_duration
 from poolkeeper.policy_parts import rule
-from poolkeeper_operator.resources.parts import Conditions, Model, SecretRef, StatusModel
+from poolkeeper_operator.resources.parts import Conditions, Model, Peers, SecretRef, StatusModel
 
 AUTO_NEEDS_ADMIN = "migrations: Auto needs adminSecretRef (the owner's connection); add it, or set migrations: Manual"
 
@@ -59,6 +59,10 @@ class DatabaseSpec(Model):
         ge=2,
         le=1_000_000,
         description="Most connections that the pods of all its pools hold together, two for each pod; shared fairly. No size is raised beyond it, not even to scaling.min. A rollout's surge and draining pods count, and are not prevented. Absent: no bound.",
+    )
+    network_peers: Peers = Field(
+        (),
+        description="Where the database is, for the network policies of its pools. Absent or empty: their egress is not restricted, and EgressUnrestricted says so.",
     )
     tick_interval: Annotated[Duration, Between("1s", "5m")] = Field(
         parse_duration("5s"), description="How often queues and pools are read, at one statement for all of them."

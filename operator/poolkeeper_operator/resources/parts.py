@@ -4,14 +4,16 @@ Guarantees: every string, list and map has a bound (CEL costs depend on it); a r
 """
 
 from collections.abc import Callable
+from ipaddress import ip_network
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import AfterValidator, BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from poolkeeper.policy_parts import PolicyModel
 
 LABEL_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+CIDR_PATTERN = "^([0-9]{1,3}([.][0-9]{1,3}){3}/[0-9]{1,2}|[0-9a-fA-F:.]{2,45}/[0-9]{1,3})$"
 PERCENT_PATTERN = "^(100|[1-9]?[0-9])%$"
 
 Name = Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_PATTERN)]
@@ -98,6 +100,29 @@ class SecretRef(Model):
 
     name: ObjectName = Field(description="Name of the Secret.")
     key: str = Field("dsn", min_length=1, max_length=253, pattern="^[-._a-zA-Z0-9]+$", description="Key in the Secret.")
+
+
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError as error:
+        message = f"{error}; give a network such as 10.64.0.0/10, or one address as 10.64.0.1/32"
+        raise ValueError(message) from None
+
+
+class NetworkPeer(Model):
+    """A network that pods may open connections to."""
+
+    cidr: Annotated[str, AfterValidator(_network)] = Field(
+        min_length=4,
+        max_length=49,
+        pattern=CIDR_PATTERN,
+        description="The network, as 10.64.0.0/10 or fd00::/8. Host names cannot be given: a NetworkPolicy does not know them.",
+    )
+    port: int | None = Field(None, ge=1, le=65535, description="The TCP port. Absent: every port and protocol.")
+
+
+Peers = Annotated[tuple[NetworkPeer, ...], Field(max_length=50)]
 
 
 class ConditionStatus(BaseModel):

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, StrictBool, model_validator
 
 from poolkeeper.policy_parts import rule
-from poolkeeper_operator.resources.parts import Conditions, Model, Name, PoolName, Rule, StatusModel, map_list
+from poolkeeper_operator.resources.parts import Conditions, Model, Name, Peers, PoolName, Rule, StatusModel, map_list
 
 SELECTOR_RULE = "allowedNamespaces.selector goes with from: Selector, and only with it; add the selector or change from"
 
@@ -86,6 +86,10 @@ class ProviderQuotaSpec(Model):
         AllowedNamespaces(), description="Whose pools may use it. Absent: this namespace's."
     )
     shares: Shares = Field(Shares(), description="How it is divided when there is not enough for all.")
+    network_peers: Peers = Field(
+        (),
+        description="Where the provider is, for the network policies of the pools that use it. Absent or empty: their egress is not restricted.",
+    )
 
 
 class Calls(StatusModel):

@@ -4,6 +4,7 @@ Guarantees: only fields that take effect; the names of children fit because the 
 """
 
 from datetime import timedelta
+from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -19,6 +20,7 @@ from poolkeeper_operator.resources.parts import (
     Name,
     NameRef,
     ObjectName,
+    Peers,
     StatusModel,
     map_list,
 )
@@ -49,13 +51,25 @@ class Provider(Model):
     per_task: PerTask = Field(description="What one running task uses.")
 
 
+class NetworkPolicy(StrEnum):
+    """Whether the pods get a network policy."""
+
+    ENFORCED = "Enforced"
+    NONE = "None"
+
+
 class Isolation(Model):
-    """What the pods run as."""
+    """What the pods run as, and what they may reach."""
 
     service_account_name: ObjectName | None = Field(
         None,
         description="A service account of yours. Absent: one of the pool's own, without any right and without a token.",
     )
+    network_policy: NetworkPolicy = Field(
+        NetworkPolicy.ENFORCED,
+        description="Enforced: a NetworkPolicy lets nothing in but probes and metrics, and out to egress, DNS, and the networkPeers of Database and quotas once all of them are given. Your network plugin must enforce policies. None: no NetworkPolicy.",
+    )
+    egress: Peers = Field((), description="What else the pods may reach.")
 
 
 TenantName = Annotated[str, Field(min_length=1, max_length=200)]
@@ -125,7 +139,7 @@ class WorkerPoolSpec(Model):
         (), max_length=20, description="Upstreams that the pool's tasks call.", json_schema_extra=map_list("name")
     )
     drain: Drain = Field(Drain(), description="How long a pod may take to finish its tasks when it goes.")
-    isolation: Isolation = Field(Isolation(), description="What the pods run as.")
+    isolation: Isolation = Field(Isolation(), description="What the pods run as, and what they may reach.")
     disruption: Disruption = Field(Disruption(), description="What evictions may take at once.")
     rollout: Rollout = Field(Rollout(), description="How a new template replaces the old one.")
 

@@ -15,10 +15,12 @@ from poolkeeper_operator.runtime.kinds import (
     DATABASE,
     DEPLOYMENT,
     DISRUPTION_BUDGET,
+    NETWORK_POLICY,
     OURS,
     POD,
     POOL,
     QUEUE,
+    QUOTA,
     SELECTORS,
     SERVICE_ACCOUNT,
     WATCHED,
@@ -118,7 +120,7 @@ def wake(context: Context, resource: Resource, before: Mapping[str, Any] | None,
     namespace, name = manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
     if resource == DEPLOYMENT:
         context.enqueue(POOL, namespace, name, after=SOON)
-    elif resource in {SERVICE_ACCOUNT, DISRUPTION_BUDGET}:
+    elif resource in {SERVICE_ACCOUNT, DISRUPTION_BUDGET, NETWORK_POLICY}:
         if before is None or now is None or _told(before) != _told(now):
             context.enqueue(POOL, namespace, name, after=SOON)
     elif resource == POD:
@@ -128,6 +130,8 @@ def wake(context: Context, resource: Resource, before: Mapping[str, Any] | None,
         context.queue.add(Key(resource.kind, namespace, name), fresh=fresh)
         if resource in {DATABASE, QUEUE}:
             _wake_dependents(context, resource, namespace)
+        elif resource == QUOTA:
+            _wake_users(context, namespace, name)
 
 
 def _wake_dependents(context: Context, resource: Resource, namespace: str) -> None:
@@ -136,6 +140,14 @@ def _wake_dependents(context: Context, resource: Resource, namespace: str) -> No
         for manifest in context.world.all(kind.kind):
             if manifest["metadata"]["namespace"] == namespace:
                 context.enqueue(kind, namespace, manifest["metadata"]["name"], after=SOON)
+
+
+def _wake_users(context: Context, namespace: str, quota: str) -> None:
+    for manifest in context.world.all(POOL.kind):
+        own = manifest["metadata"]["namespace"]
+        refs = [each.get("quotaRef") or {} for each in (manifest.get("spec") or {}).get("providers") or []]
+        if any(ref.get("name") == quota and (ref.get("namespace") or own) == namespace for ref in refs):
+            context.enqueue(POOL, own, manifest["metadata"]["name"], after=SOON)
 
 
 def _told(manifest: Mapping[str, Any]) -> tuple[Any, ...]:

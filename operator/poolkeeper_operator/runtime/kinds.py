@@ -47,6 +47,7 @@ SECRET = Resource("Secret", "", "v1", "secrets")
 NAMESPACE = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
 SERVICE_ACCOUNT = Resource("ServiceAccount", "", "v1", "serviceaccounts")
 DISRUPTION_BUDGET = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
+NETWORK_POLICY = Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies")
 EVENT = Resource("Event", "", "v1", "events")
 CRD = Resource("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 ADMISSION_POLICY = Resource(
@@ -65,7 +66,10 @@ ACCESS_REVIEW = Resource(
 
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 
-WATCHED = (*OURS, DEPLOYMENT, POD, SERVICE_ACCOUNT, DISRUPTION_BUDGET)
+WATCHED = (*OURS, DEPLOYMENT, POD, SERVICE_ACCOUNT, DISRUPTION_BUDGET, NETWORK_POLICY)
 _OF_OURS = f"app.kubernetes.io/managed-by={MANAGER}"
-SELECTORS = {DEPLOYMENT: _OF_OURS, SERVICE_ACCOUNT: _OF_OURS, DISRUPTION_BUDGET: _OF_OURS, POD: POOL_LABEL}
+SELECTORS = {
+    **dict.fromkeys((DEPLOYMENT, SERVICE_ACCOUNT, DISRUPTION_BUDGET, NETWORK_POLICY), _OF_OURS),
+    POD: POOL_LABEL,
+}
 """What of a kind concerns us, by labels; all of those that are not named."""

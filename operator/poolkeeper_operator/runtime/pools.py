@@ -5,26 +5,27 @@ spec) keeps the Deployment that it has and says what to do; deleting needs nothi
 written as it was seen, or not at all: who was frozen in between changes nothing (O29).
 """
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from poolkeeper_operator.act import children, pacing
+from poolkeeper_operator.act import children, networkpolicy, pacing
 from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
 from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import living, present_pods, rolling
-from poolkeeper_operator.resources import DatabaseSpec, ResourceError, WorkerPoolSpec
+from poolkeeper_operator.resources import DatabaseSpec, ProviderQuotaSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.capability import unable
 from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.freshness import Freshness
-from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE
+from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE, QUOTA
 from poolkeeper_operator.runtime.memory import Memory
 from poolkeeper_operator.runtime.scaler import Scaler, Sized
 from poolkeeper_operator.runtime.shaper import Shape, Shaper, Vanished
@@ -101,7 +102,8 @@ class Pools:
         samples = self._drains(pool, place)
         drains = grace(spec.drain.policy(), samples, _seconds(children.present_grace(present)))
         longer = self._longer(place, present, drains, samples)
-        wanted = Shape(pool, spec, place.spec, place.generation, drains, longer)
+        reach = self._reach(namespace, spec, place)
+        wanted = Shape(pool, spec, place.spec, place.generation, drains, reach, longer)
         try:
             live, problem = await self._shaper.shape(wanted, memory)
         except KubeError as error:
@@ -130,7 +132,19 @@ class Pools:
         share = self._allotment(pool, spec)
         nobody = self._unable(namespace, spec, place) if sized is not None and sized.view is not None else ()
         seen = poolstatus.Seen(
-            pool, spec, live, pods, memory, drains, sized, place.link, share, present_pods(manifests), refusal, nobody
+            pool,
+            spec,
+            live,
+            pods,
+            memory,
+            drains,
+            sized,
+            place.link,
+            share,
+            reach,
+            present_pods(manifests),
+            refusal,
+            nobody,
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
         metrics.tell_pool_conditions(namespace, name, status["conditions"])
@@ -172,6 +186,17 @@ class Pools:
         if not spec.providers:
             return None
         return self._shares.allotments.get(f"{pool['metadata']['namespace']}/{pool['metadata']['name']}")
+
+    def _reach(self, namespace: str, spec: WorkerPoolSpec, place: Place) -> networkpolicy.Reach:
+        """What its pods may reach: whatever of it is not there, or cannot be read, is not known."""
+        peers: dict[str, Any] = {}
+        for use in spec.uses(namespace):
+            peers[use.quota] = ()
+            manifest = self._context.world.get(QUOTA.kind, *use.quota.split("/"))
+            if manifest is not None:
+                with contextlib.suppress(ResourceError):
+                    peers[use.quota] = self._context.spec(ProviderQuotaSpec, manifest).network_peers
+        return networkpolicy.reach(spec, (place.name, place.spec.network_peers), peers)
 
     def _resolve(self, namespace: str, name: str, spec: WorkerPoolSpec) -> Place:
         """The one Database of the pool's queues; raises Unresolved with what to do."""

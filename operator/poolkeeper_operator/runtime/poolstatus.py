@@ -12,6 +12,7 @@ from typing import Any
 from poolkeeper.durations import format_duration
 from poolkeeper_operator.act import scaletarget, verdicts
 from poolkeeper_operator.act.children import present_grace
+from poolkeeper_operator.act.networkpolicy import Reach, egress
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.drained import Left, drained
@@ -47,6 +48,7 @@ class Seen:
     sized: Sized | None
     link: Link | None
     allotment: Allotment | None
+    reach: Reach
     all_pods: int = 0  # terminating ones too
     refusal: str = ""  # what the API server refuses of its children
     unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
@@ -161,7 +163,7 @@ def _why_none(seen: Seen) -> str:
 
 
 def _others(seen: Seen) -> list[Condition]:
-    conditions = [_scaling(seen), _quota(seen), _drain_budget(seen), *_drained(seen)]
+    conditions = [_scaling(seen), _quota(seen), _drain_budget(seen), *_drained(seen), egress(seen.spec, seen.reach)]
     if seen.sized is not None and seen.sized.view is not None:
         dead = seen.sized.view.backlog.dead
         text = f"{dead} dead letters in its queues wait for a person" if dead else "no dead letters in its queues"

@@ -44,6 +44,7 @@ RIGHTS: tuple[Right, ...] = (
     Right("", "pods", (*_LOOK, "patch"), "why a pod does not start; deletion costs of victims"),
     Right("", "serviceaccounts", (*_LOOK, "create", "patch"), "the identity of a pool's workers"),
     Right("policy", "poddisruptionbudgets", (*_LOOK, "create", "patch"), "evictions one by one"),
+    Right("networking.k8s.io", "networkpolicies", (*_LOOK, "create", "patch"), "what pods may reach"),
     Right("", "events", ("create",), "transitions and dead letters"),
     Right("", "secrets", ("get",), "connection strings, by name only"),
     Right("", "namespaces", ("get",), "identity of a queue's namespace; who may use a quota"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from poolkeeper_operator.act import children, pacing, scaletarget
 from poolkeeper_operator.act.compare import digest
+from poolkeeper_operator.act.networkpolicy import Reach, build_network_policy
 from poolkeeper_operator.decide.grace import Grace
 from poolkeeper_operator.decide.lengthening import Lengthening
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
@@ -23,6 +24,7 @@ from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.kinds import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
+    NETWORK_POLICY,
     POOL,
     SCALER,
     SERVICE_ACCOUNT,
@@ -48,6 +50,7 @@ class Shape:
     database: DatabaseSpec
     database_generation: int
     drains: Grace
+    reach: Reach
     longer: Lengthening | None = None  # a rollout for a longer grace that is due
 
     @property
@@ -103,13 +106,22 @@ class Shaper:
             return live
         account = children.build_service_account(wanted.pool, wanted.spec)
         budget = children.build_disruption_budget(wanted.pool, wanted.spec)
+        present = self._child(NETWORK_POLICY, wanted)
+        policy = build_network_policy(wanted.pool, wanted.spec, wanted.reach, live=present)
         if memory.shaped is not None:
-            kinds = [DEPLOYMENT, DISRUPTION_BUDGET, *([SERVICE_ACCOUNT] if account else [])]
+            kinds = [
+                DEPLOYMENT,
+                DISRUPTION_BUDGET,
+                *([SERVICE_ACCOUNT] if account else []),
+                *([NETWORK_POLICY] if policy else []),
+            ]
             if any(self._child(kind, wanted) is None for kind in kinds):
                 await self._still_there(wanted)
         if account is not None:
             await self._small(SERVICE_ACCOUNT, account, wanted)
         await self._small(DISRUPTION_BUDGET, budget, wanted)
+        if policy is not None:  # before the first pod
+            await self._small(NETWORK_POLICY, policy, wanted, exact=True)
         shaped = await self._deployment(wanted, live, memory)
         await self._answer_scale(wanted, shaped, memory)
         memory.shaped = self._mark(wanted)
@@ -137,9 +149,10 @@ class Shaper:
             await self._context.tell(wanted.pool, "Normal", "GraceRollout", wanted.longer.sentence)
         return answer
 
-    async def _small(self, resource: Resource, manifest: Manifest, wanted: Shape) -> None:
+    async def _small(self, resource: Resource, manifest: Manifest, wanted: Shape, *, exact: bool = False) -> None:
+        """`exact`: what others add to its spec is a difference; all of it is ours, and the API server adds nothing."""
         live = self._child(resource, wanted)
-        if children.changed(live, manifest) is not None:
+        if children.changed(live, manifest) is not None or (exact and live and live["spec"] != manifest["spec"]):
             await self._not_taken(resource, live, wanted)
             self._context.world.put(resource.kind, await self._context.kube.apply(resource, manifest))
 
@@ -194,13 +207,15 @@ class Shaper:
         live, budget = self._child(DEPLOYMENT, wanted), self._child(DISRUPTION_BUDGET, wanted)
         if live is None or budget is None or wanted.spec.replicas is None:
             return None
-        account = self._child(SERVICE_ACCOUNT, wanted)
+        account, policy = self._child(SERVICE_ACCOUNT, wanted), self._child(NETWORK_POLICY, wanted)
         return (
             wanted.pool["metadata"]["generation"],
             wanted.database_generation,
             live["metadata"]["resourceVersion"],
             (budget["metadata"]["uid"], budget["metadata"].get("generation")),
             account and account["metadata"]["resourceVersion"],
+            wanted.reach,
+            policy and policy["metadata"]["resourceVersion"],
         )
 
 
