@@ -36,6 +36,7 @@ TROUBLED: dict[str, tuple[Labels, dict[str, str]]] = {
     "PoolkeeperNoCapableWorker": (MAIL, trouble("NoCapableWorker")),
     "PoolkeeperRetryStorm": (MAIL, trouble("RetryStorm")),
     "PoolkeeperSchedulesLate": (MAIL, trouble("SchedulesLate")),
+    "PoolkeeperWebhookFailing": (MAIL, trouble("WebhookFailing")),
     "PoolkeeperVacuumHeld": (MAIN, series("poolkeeper_database_trouble", "0x30 1x30", **MAIN, trouble=VACUUM)),
     "PoolkeeperDatabaseNotReady": (MAIN, series("poolkeeper_database_ready", "1x50 0x10", **MAIN)),
     "PoolkeeperPoolBlind": (POOL, series("poolkeeper_pool_blind", "0x50 1x10", **POOL)),

@@ -17,6 +17,7 @@ ONCE = {
     "code": ("code",),
     "contact": ("singleton",),
     "dead": ("task_id",),
+    "dead_post": ("queue_id, number",),
     "decision": ("no",),
     "delivery": ("retention, task_id, delivery",),
     "drain_report": ("no",),
@@ -100,6 +101,7 @@ NO_VALUE = (
 OF_NOTHING = (
     ("backlog", "queue_id = 0"),
     ("dead", "reason = 'bad luck'"),
+    ("dead_post", "queue_id = 0"),
     ("decision", "pool_id = 0"),
     ("drain_report", "pool_id = 0"),
     ("gate", "queue_id = 0"),
@@ -116,6 +118,7 @@ ALSO = """
     INSERT INTO poolkeeper.event (task_id, queue_id, at, kind, state_version) SELECT t.id, t.queue_id, now(), 'woke', 2 FROM poolkeeper.task AS t LIMIT 1;
     UPDATE poolkeeper.lease SET gate = 7 WHERE task_id = (SELECT l.task_id FROM poolkeeper.lease AS l ORDER BY l.task_id LIMIT 1);
     INSERT INTO poolkeeper.expiry SELECT t.id, 1, t.queue_id, t.id, now(), false FROM poolkeeper.task AS t ON CONFLICT DO NOTHING;
+    INSERT INTO poolkeeper.dead_post SELECT q.id, 1, '{}', now() FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.lane SELECT q.id, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.gate_due (queue_id, gate) SELECT q.id, 1 FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.backlog_lane SELECT q.id, 1, 1 FROM poolkeeper.queue AS q;

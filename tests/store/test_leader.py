@@ -37,6 +37,8 @@ def writes(scene: Scene, term: UUID | None, queue_id: int) -> dict[str, Call[Any
         "record_decision": calls.record_decision("team/p", {"n": 1}, term=term),
         "dead_batch": calls.dead_batch(queue_id, term=term),
         "dead_batch_announced": calls.dead_batch_announced(queue_id, 1, term=term),
+        "keep_post": calls.keep_post(queue_id, 1, {"n": 1}, term=term),
+        "post_taken": calls.post_taken(queue_id, 1, term=term),
         "apply_policy": calls.apply_policy(CLUSTER, "uid", "team", "q", policy, who="op", term=term),
     }
 
@@ -56,6 +58,8 @@ KINDS_OF_WRITES = [
     "record_decision",
     "dead_batch",
     "dead_batch_announced",
+    "keep_post",
+    "post_taken",
     "apply_policy",
 ]
 
@@ -96,7 +100,7 @@ def test_a_pool_in_the_operator_s_group_is_no_operator(scene: Scene, queue_id: i
     for actor in ("operator", "person"):
         scene.allow(scene.database.login(actor), pool="team/p")
     before = everything(scene)
-    if kind.startswith("dead_batch"):  # a queue that it may not keep is not there for it
+    if kind.startswith(("dead_batch", "keep_post", "post_taken")):  # a queue that it may not keep is not there for it
         assert not scene.ask("operator", writes(scene, None, queue_id)[kind])
     else:
         with pytest.raises(Forbidden):

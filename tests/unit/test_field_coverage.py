@@ -14,6 +14,7 @@ from poolkeeper_operator.resources import KINDS
 from poolkeeper_operator.resources.schema import schema_of
 
 ROOT = Path(__file__).resolve().parents[2]
+WEBHOOK = "tests/operator/test_webhooks.py::test_a_batch_is_posted_until_it_was_taken_as_one_signed_event"
 ALERT = "tests/operator/test_trouble.py::test_growing_dead_letters_are_trouble_until_it_is_calm"
 POLICY = "tests/store/test_policy_fields.py::"
 CHILDREN = "tests/unit/test_children.py::test_a_field_of_the_template_is_found_in_the_pods_and_makes_a_new_build"
@@ -80,6 +81,9 @@ COVERED = {
     "TaskQueue.deadLetter.alert.count": ALERT,
     "TaskQueue.deadLetter.alert.growthPerMinute": ALERT,
     "TaskQueue.deadLetter.alert.age": ALERT,
+    "TaskQueue.deadLetter.webhook.url": WEBHOOK,
+    "TaskQueue.deadLetter.webhook.secretRef.name": WEBHOOK,
+    "TaskQueue.deadLetter.webhook.secretRef.key": WEBHOOK,
     "TaskQueue.deletionPolicy": "tests/operator/test_deletion.py::test_the_policy_decides_what_becomes_of_the_tasks",
     "TaskQueue.paused": POLICY + "test_paused",
     "WorkerPool.queues[].name": CHILDREN,

@@ -8,7 +8,7 @@ import pytest
 
 from poolkeeper.store.rows import HeldBack, QueueStats, TypeStats
 from poolkeeper.store.signs import Expired, ScheduleTrouble
-from poolkeeper_operator.act.trouble import KINDS, trouble
+from poolkeeper_operator.act.trouble import KINDS, Hook, trouble
 from poolkeeper_operator.decide import trouble as decide
 from poolkeeper_operator.resources import TaskQueueSpec
 
@@ -86,17 +86,23 @@ WRONG = {
     "WorkersDying": replace(CALM, expired=Expired(dead=3)),
     "NoCapableWorker": replace(CALM, ready=3, types=[OLD]),
     "RetryStorm": replace(CALM, ready=9, held_back=HeldBack(retry_share=3), oldest_retry=MINUTE),
+    "WebhookFailing": replace(CALM, posts=2),
     "SchedulesLate": replace(CALM, schedules=ScheduleTrouble(late=2, first_late="nightly")),
 }
+
+
+def beside(kind: str) -> dict[str, Any]:
+    """What the reading does not have."""
+    hook = Hook(2, failing=kind == "WebhookFailing", known=True, problem="hooks.example.com answered 500")
+    return {"nobody": [OLD] if kind == "NoCapableWorker" else [], "hook": hook}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_trouble_is_told_alone_and_gone_with_its_cause(kind: str) -> None:
     """Every kind has a case here; nothing else is said with it, and nothing is left of it."""
     bounds = spec(count=10, age="2m")
-    nobody = [OLD] if kind == "NoCapableWorker" else []
-    assert told(WRONG[kind], spec=bounds, nobody=nobody) == (kind,)
-    assert told(CALM, said(kind), spec=bounds) == ()
+    assert told(WRONG[kind], spec=bounds, **beside(kind)) == (kind,)
+    assert told(CALM, said(kind), spec=bounds, hook=Hook(0, failing=False, known=True)) == ()
 
 
 def test_a_queue_that_is_well_says_so_in_every_condition() -> None:
@@ -118,8 +124,7 @@ def test_the_thresholds_are_the_queues_own() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_sentence_names_a_remedy_and_fits(kind: str) -> None:
     """O2: a message of at most 1 KiB; a command or a field to change in each."""
-    nobody = [OLD] if kind == "NoCapableWorker" else []
-    found = trouble(WRONG[kind], spec(count=10, age="2m"), {}, nobody=nobody)
+    found = trouble(WRONG[kind], spec(count=10, age="2m"), {}, **beside(kind))
     (text,) = [c.message for c in found.conditions if c.status == "True" and c.type in {kind, "DeadLetters"}][-1:]
     assert len(text) < 600
     assert any(word in text for word in ("`poolkeeper ", "`kubectl ", "spec.", "roll out"))
@@ -130,3 +135,18 @@ def test_refused_slots_say_why() -> None:
     (found,) = [c for c in trouble(stats, spec(), {}).conditions if c.type == "SchedulesLate"]
     assert (found.status, found.reason) == ("True", "SlotsRefused")
     assert '"nightly" and others (3) are refused: queue_limit (10)' in found.message
+
+
+@pytest.mark.parametrize(
+    ("was", "hook", "says"),
+    [
+        (False, Hook(1, failing=False, known=True, problem="x answered 500"), False),  # once is no trouble
+        (True, Hook(1, failing=False, known=True, problem="x answered 500"), True),  # and no end of it
+        (True, Hook(1, failing=False, known=False), True),  # a new operator has not tried yet
+        (True, Hook(1, failing=False, known=True), False),
+        (True, Hook(0, failing=True, known=True, problem="x answered 500"), False),  # nothing waits any more
+    ],
+)
+def test_a_webhook_fails_after_some_tries_and_until_it_takes_one(was: bool, hook: Hook, says: bool) -> None:
+    present = said("WebhookFailing") if was else {}
+    assert ("WebhookFailing" in told(CALM, present, hook=hook)) is says

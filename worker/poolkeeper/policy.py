@@ -29,7 +29,7 @@ TaskType = Annotated[str, Field(min_length=1, max_length=100, pattern=TASK_TYPE_
 NOT_POLICY = frozenset({"databaseRef", "deletionPolicy"})
 
 # Of its dead letters, what the operator does; the store knows nothing of it.
-NOT_OF_LETTERS = frozenset({"alert"})
+NOT_OF_LETTERS = frozenset({"alert", "webhook"})
 
 
 class PolicyError(ValueError):

@@ -28,6 +28,7 @@ KINDS = (
     "NoCapableWorker",
     "RetryStorm",
     "SchedulesLate",
+    "WebhookFailing",
 )
 """All that `status.trouble` and the metric may say."""
 
@@ -36,6 +37,16 @@ VACUUM = "VacuumHeld"
 
 NAMED = 5  # task types in one sentence
 SHOWN = 200  # bytes of what others say
+
+
+@dataclass(frozen=True)
+class Hook:
+    """How a queue's webhook stands: batches that wait for it, whether its last tries failed (if any were made), and how."""
+
+    waiting: int
+    failing: bool
+    known: bool
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,7 @@ def trouble(
     *,
     nobody: Sequence[TypeStats] = (),
     fell: bool = False,
+    hook: Hook | None = None,
 ) -> Trouble:
     """Judge one reading of a queue; `present`: the status that was written last, `fell`: there are fewer dead letters than five minutes ago."""
     was = {c["type"] for c in present.get("conditions") or [] if c["status"] == "True"}
@@ -67,6 +79,8 @@ def trouble(
         _retry_storm("RetryStorm" in was, stats),
         _schedules_late(stats),
     ]
+    if hook is not None:
+        conditions.append(_webhook("WebhookFailing" in was, hook))
     holds = found | {c.type for c in conditions if c.status == "True"}
     return Trouble(conditions, tuple(kind for kind in KINDS if kind in holds))
 
@@ -177,6 +191,18 @@ def _schedules_late(stats: QueueStats) -> Condition:
             f"of the queue runs and whether the database keeps up (`poolkeeper schedule list {name}`)"
         )
     return Condition("SchedulesLate", truth(reason != "OnTime"), reason, text)
+
+
+def _webhook(was: bool, hook: Hook) -> Condition:
+    failing = bool(hook.waiting) and (hook.failing or (was and (not hook.known or bool(hook.problem))))
+    if not failing:
+        return Condition("WebhookFailing", "False", "Taken", "the webhook takes what it is told of dead letters")
+    problem = hook.problem or "it was not tried since the operator started"
+    text = (
+        f"the webhook does not take what it is told of dead letters: {problem}; see to its receiver, or correct spec.deadLetter.webhook; it is "
+        "tried again by itself, for a week"
+    )
+    return Condition("WebhookFailing", "True", "NotTaken", text)
 
 
 def vacuum_held(stats: Stats, present: Mapping[str, Any]) -> Condition:

@@ -1,11 +1,12 @@
-"""Connection strings from Secrets, read by name and never listed, cached or logged.
+"""Connection strings and keys from Secrets, read by name and never listed, cached or logged.
 
-An error names the Database, the Secret, the key and the remedy; it never quotes the content.
+An error names the object, the Secret, the key and the remedy; it never quotes the content.
 """
 
 import base64
 import binascii
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from poolkeeper_operator.resources.parts import SecretRef
 from poolkeeper_operator.runtime.failures import KubeError
@@ -26,9 +27,21 @@ class SecretProblem(Exception):
         self.message = message
 
 
+class Ref(Protocol):
+    """A key of a Secret by its names."""
+
+    @property
+    def name(self) -> str:
+        """Of the Secret."""
+
+    @property
+    def key(self) -> str:
+        """In it."""
+
+
 @dataclass(frozen=True)
 class Dsn:
-    """A connection string and the version of the Secret that it came from."""
+    """A connection string, or another secret text, and the version of the Secret that it came from."""
 
     text: str = field(repr=False)
     version: str
@@ -37,6 +50,11 @@ class Dsn:
 async def read_dsn(kube: Kube, namespace: str, database: str, ref: SecretRef, spec_field: str) -> Dsn:
     """The connection string behind a reference; raises SecretProblem."""
     who = f'database "{database}" in namespace "{namespace}"'
+    return await read_value(kube, namespace, who, ref, spec_field, "postgresql://user@host/database")
+
+
+async def read_value(kube: Kube, namespace: str, who: str, ref: Ref, spec_field: str, hint: str) -> Dsn:
+    """The text behind a reference of `who`; `hint`: what belongs there. Raises SecretProblem."""
     try:
         secret = await kube.get(SECRET, namespace, ref.name)
     except KubeError as error:
@@ -56,8 +74,6 @@ async def read_dsn(kube: Kube, namespace: str, database: str, ref: SecretRef, sp
     except (binascii.Error, UnicodeDecodeError):
         text = ""
     if not text:
-        message = (
-            f'{who}: key "{ref.key}" of secret "{ref.name}" is empty; write postgresql://user@host/database into it'
-        )
+        message = f'{who}: key "{ref.key}" of secret "{ref.name}" is empty; write {hint} into it'
         raise SecretProblem("SecretEmpty", message)
     return Dsn(text, str(secret["metadata"]["resourceVersion"]))

@@ -12,7 +12,7 @@ from pydantic import Field
 from poolkeeper.durations import Between, Duration, parse_duration
 from poolkeeper.policy import QueuePolicy
 from poolkeeper.policy_parts import DeadLetter, PolicyModel
-from poolkeeper_operator.resources.parts import IMMUTABLE, Conditions, NameRef, StatusModel
+from poolkeeper_operator.resources.parts import IMMUTABLE, Conditions, Model, NameRef, ObjectName, StatusModel
 
 
 class DeletionPolicy(StrEnum):
@@ -44,10 +44,34 @@ class DeadLetterAlert(PolicyModel):
     )
 
 
+class WebhookSecretRef(Model):
+    """A key of a Secret in the same namespace."""
+
+    name: ObjectName = Field(description="Name of the Secret.")
+    key: str = Field(
+        "token", min_length=1, max_length=253, pattern="^[-._a-zA-Z0-9]+$", description="Key in the Secret."
+    )
+
+
+class Webhook(Model):
+    """Where batches of dead letters are posted, as signed CloudEvents."""
+
+    url: str = Field(
+        min_length=1,
+        max_length=2000,
+        pattern="^https?://[^/ ]+",
+        description="Its address. Each batch of new dead letters is posted there, at least once, until it answers 2xx, for a week at most.",
+    )
+    secret_ref: WebhookSecretRef = Field(
+        description="The key of the signature in the header webhook-signature (HMAC-SHA256, as Standard Webhooks has it)."
+    )
+
+
 class QueueDeadLetter(DeadLetter):
     """Who hears of a task on which automatic recovery has stopped, and when."""
 
     alert: DeadLetterAlert = Field(DeadLetterAlert(), description="When dead letters are trouble.")
+    webhook: Webhook | None = Field(None, description="Who is told of them by HTTP. Absent: nobody.")
 
 
 class TaskQueueSpec(QueuePolicy):

@@ -13,6 +13,7 @@ from typing import Any
 from poolkeeper.store import calls
 from poolkeeper.store.rows import QueueStats
 from poolkeeper_operator.act.announcement import announcement
+from poolkeeper_operator.act.news import news
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import TaskQueueSpec
 from poolkeeper_operator.runtime.context import Context
@@ -43,6 +44,9 @@ class Announcer:
         batch = await link.call(calls.dead_batch(stats.queue_id, term=link.term))
         if batch is None:
             return None
+        if spec.dead_letter.webhook is not None:
+            await link.call(calls.keep_post(stats.queue_id, batch.number, news(batch, spec), term=link.term))
+            link.wake()
         instance = str(link.reading.stats.instance_id)[-8:]
         suffix = f"dead-{instance}-{stats.queue_id}-{batch.number}"
         told = await self._context.tell(manifest, "Warning", "DeadLetters", announcement(batch, spec), suffix=suffix)

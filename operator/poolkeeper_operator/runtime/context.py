@@ -18,7 +18,7 @@ from poolkeeper_operator.resources import WorkerPoolSpec, read_spec
 from poolkeeper_operator.runtime.crashes import Crashes
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
-from poolkeeper_operator.runtime.kinds import NAMESPACE, Resource
+from poolkeeper_operator.runtime.kinds import NAMESPACE, QUEUE, Resource
 from poolkeeper_operator.runtime.kube import Kube
 from poolkeeper_operator.runtime.leadership import Leadership
 from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
@@ -62,6 +62,10 @@ class Context:
     def enqueue(self, resource: Resource, namespace: str, name: str, *, after: float = 0.0) -> None:
         """Have an object reconciled."""
         self.queue.add(Key(resource.kind, namespace, name), after=after)
+
+    def enqueue_queue(self, queue: tuple[str, str]) -> None:
+        """Have a TaskQueue reconciled."""
+        self.enqueue(QUEUE, *queue)
 
     def spec(self, model: type[S], manifest: Mapping[str, Any]) -> S:
         """The spec of an object, read once per generation; raises ResourceError."""

@@ -121,9 +121,10 @@ class Engine:
         connections = Connections(context)
         databases = Databases(context, Ticks(context, shares, connections))
         pools = Pools(context, shares, connections)
+        queues = Queues(context)
         work = {
             DATABASE.kind: databases.reconcile,
-            QUEUE.kind: Queues(context).reconcile,
+            QUEUE.kind: queues.reconcile,
             QUOTA.kind: Quotas(context, shares).reconcile,
             POOL.kind: pools.reconcile,
         }
@@ -161,6 +162,7 @@ class Engine:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await context.queue.drain(DRAIN)
+            await queues.webhooks.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(DRAIN):
                     await databases.close()

@@ -90,6 +90,11 @@ CRASHES = Counter(
     "Processes of workers that ended and did not mean to, by cause: OOMKilled, Evicted or Other.",
     (*_POOL, "cause"),
 )
+POSTS = Counter(
+    "poolkeeper_queue_webhook_posts_total",
+    "Tries to tell a webhook of a batch of dead letters, by how they ended: taken or failed.",
+    (*_QUEUE, "outcome"),
+)
 CONTESTED = Gauge(
     "poolkeeper_operator_contested_databases", "Databases in which another operator keeps a namespace of this one's."
 )

@@ -31,6 +31,7 @@ from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, GROUP, MANAGER, QUEUE
 from poolkeeper_operator.runtime.letters import Letters
 from poolkeeper_operator.runtime.removal import REFUSAL_KEPT, Removals, database_name
+from poolkeeper_operator.runtime.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
 ADOPT = f"{GROUP}/adopt"
@@ -68,6 +69,7 @@ class Queues:
         self._announcer = Announcer(context)
         self._removals = Removals(context)
         self._letters = Letters()
+        self.webhooks = Webhooks(context)
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """One pass; the seconds until the next."""
@@ -76,6 +78,7 @@ class Queues:
             self._applied.pop((namespace, name), None)
             self._announcer.forget((namespace, name))
             self._letters.forget((namespace, name))
+            self.webhooks.forget((namespace, name))
             metrics.forget_queue(namespace, name)
             return None
         if "deletionTimestamp" in manifest["metadata"]:
@@ -127,7 +130,8 @@ class Queues:
         if not (applied.changed and applied.policy_version == 1):
             await self._tell_inherited(manifest, stats)
         again = await self._write(manifest, verdict, link, stats, applied.policy_version, nobody, spec)
-        return sooner(again, _too_old_in(stats, spec), await self._announcer.announce(manifest, spec, stats, link))
+        again = sooner(again, _too_old_in(stats, spec), self.webhooks.post(manifest, spec, stats, link))
+        return sooner(again, await self._announcer.announce(manifest, spec, stats, link))
 
     async def _remove(self, manifest: Mapping[str, Any]) -> float | None:
         """A queue that is being deleted: nothing is applied any more, and it goes when its policy is fulfilled."""
@@ -225,17 +229,21 @@ class Queues:
         present = manifest.get("status") or {}
         now = self._context.now()
         generation = manifest["metadata"]["generation"]
-        conditions = [*verdict]
+        conditions, hook = [*verdict], None
         if link is not None:
             conditions.append(self._freshness.condition(link, now))
         figures = _last_figures(present)
         if stats is not None and spec is not None:
             key = (stats.namespace, stats.name)
-            found = trouble(stats, spec, present, nobody=nobody, fell=self._letters.fell(key, stats.dead, now))
+            hook = None if spec.dead_letter.webhook is None else self.webhooks.hook(key, stats)
+            found = trouble(
+                stats, spec, present, nobody=nobody, fell=self._letters.fell(key, stats.dead, now), hook=hook
+            )
             conditions += found.conditions
             metrics.tell_trouble(*key, found.kinds)
             figures = {**_figures(stats, nobody), "trouble": in_words(found.kinds)}
         refusal = await self._removals.refusal(manifest)
+        gone = [*([] if refusal else ["NotEnforced"]), *(["WebhookFailing"] if spec and hook is None else [])]
         if refusal is not None:
             conditions.append(refusal)
         if version is not None:
@@ -244,9 +252,7 @@ class Queues:
             **figures,
             "observedGeneration": generation,
             "conditions": merge(
-                present.get("conditions") or []
-                if refusal
-                else verdicts.without(present.get("conditions") or [], "NotEnforced"),
+                verdicts.without(present.get("conditions") or [], *gone),
                 conditions,
                 generation=generation,
                 now=now,

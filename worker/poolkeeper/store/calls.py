@@ -15,6 +15,7 @@ from poolkeeper.errors import error
 from poolkeeper.store.auditing import audit_counts, audit_keys, audit_tasks, only_look
 from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one, value
 from poolkeeper.store.looking import doctor
+from poolkeeper.store.posting import keep_post, post_taken, posts
 from poolkeeper.store.recurring import (
     due_schedules,
     fire_schedules,
@@ -85,6 +86,7 @@ __all__ = [
     "extend",
     "fire_schedules",
     "installation",
+    "keep_post",
     "lead",
     "listen",
     "maintain",
@@ -92,6 +94,8 @@ __all__ = [
     "only_look",
     "pause",
     "pause_schedule",
+    "post_taken",
+    "posts",
     "purge",
     "queues",
     "record_decision",

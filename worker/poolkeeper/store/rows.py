@@ -306,6 +306,7 @@ class QueueStats:
     oldest_retry: timedelta | None = None  # of the ready ones that have failed or expired before
     next_slot: timedelta | None = None  # until a schedule is to be looked at; negative: overdue (Q34)
     named: list[str] = field(default_factory=list)  # tenants that `types` tells apart
+    posts: int = 0  # batches that a webhook has not taken yet, counted up to 1,000 (O24)
     dead_lately: int = 0  # dead letters that died within five minutes
     dead_oldest: timedelta | None = None  # age of the oldest dead letter
     expired: Expired = field(default_factory=Expired)

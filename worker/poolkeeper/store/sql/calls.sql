@@ -121,6 +121,15 @@ SELECT poolkeeper.tell_grace(%(pool)s, %(uids)s::text[], %(seconds)s::double pre
 -- name: report_crashes
 SELECT poolkeeper.report_crashes(%(pool)s, %(uids)s::text[], %(ended)s::timestamptz[], %(crashes)s::text[], %(term)s) AS value
 
+-- name: keep_post
+SELECT poolkeeper.keep_post(%(queue_id)s, %(number)s, %(news)s::jsonb, %(term)s) AS value
+
+-- name: posts
+SELECT * FROM poolkeeper.posts(%(queue_id)s, %(most)s)
+
+-- name: post_taken
+SELECT poolkeeper.post_taken(%(queue_id)s, %(number)s, %(term)s) AS value
+
 -- name: record_decision
 SELECT poolkeeper.record_decision(%(pool)s, %(decision)s::jsonb, %(term)s)
 

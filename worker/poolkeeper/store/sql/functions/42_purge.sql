@@ -151,6 +151,7 @@ BEGIN
     DELETE FROM poolkeeper.retention_note AS n WHERE n.queue_id = _q.id;  -- of tasks that went while they were being looked at
     DELETE FROM poolkeeper.schedule AS s WHERE s.queue_id = _q.id;
     DELETE FROM poolkeeper.expiry AS e WHERE e.queue_id = _q.id;
+    DELETE FROM poolkeeper.dead_post AS p WHERE p.queue_id = _q.id;
     DELETE FROM poolkeeper.opening AS o WHERE o.queue_id = _q.id;
     DELETE FROM poolkeeper.lane AS l WHERE l.queue_id = _q.id;
     DELETE FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _q.id;

@@ -88,6 +88,7 @@ AS $$
         'dead_lately', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '5 minutes' LIMIT 100000) AS x),
         'dead_oldest', extract(epoch FROM _now - (SELECT min(d.died_at) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id)),
         'expired', poolkeeper.expired_lately((_q).id, _now), 'schedules', poolkeeper.schedule_trouble((_q).id, (_q).paused, _now),
+        'posts', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead_post AS p WHERE p.queue_id = (_q).id LIMIT 1000) AS x),
         'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
         'suspects', coalesce((SELECT sum(u.n) FROM suspects AS u), 0),
         'ordering', greatest(0, (SELECT b.ready FROM behind_keys AS b) - coalesce((SELECT sum(k.n) FROM next_of_keys AS k), 0)),

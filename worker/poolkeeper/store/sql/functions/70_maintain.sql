@@ -58,6 +58,7 @@ BEGIN
     PERFORM poolkeeper.forget_strays(_most);
     PERFORM poolkeeper.forget_lanes(_most);
     more := more OR poolkeeper.forget_expiries(_most, _now) = _most;
+    more := more OR poolkeeper.forget_posts(_most, _now) = _most;
 
     -- last, since these locks keep everybody out until the commit
     FOREACH _table IN ARRAY ARRAY['delivery', 'event'] LOOP

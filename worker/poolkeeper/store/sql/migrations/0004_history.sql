@@ -70,6 +70,15 @@ CREATE TABLE poolkeeper.task_key (  -- idempotency (Q6); outlives the task
 );
 CREATE INDEX task_key_ended ON poolkeeper.task_key (queue_id, ended_at) WHERE ended_at IS NOT NULL;
 
+CREATE TABLE poolkeeper.dead_post (  -- what of batches of dead letters a webhook has not taken yet (O24)
+    queue_id integer NOT NULL REFERENCES poolkeeper.queue,
+    number   integer NOT NULL,         -- of the batch
+    news     jsonb NOT NULL,
+    made_at  timestamptz NOT NULL,
+    PRIMARY KEY (queue_id, number)
+);
+CREATE INDEX dead_post_age ON poolkeeper.dead_post (made_at);
+
 CREATE TABLE poolkeeper.expiry (  -- deliveries that ended because their session was silent, of the last hour (O25)
     task_id    uuid NOT NULL,
     delivery   integer NOT NULL,
