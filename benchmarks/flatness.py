@@ -19,21 +19,28 @@ import psycopg
 from benchmarks.figures import Figure, spread
 from benchmarks.rig import BULK, Rig, fill, install
 from poolkeeper.store import Settle, calls, connect, run
+from poolkeeper.store.prepared import prepare as prepare_statements
+from poolkeeper.worker.loop import SWEEP_EVERY
 
 Prepare = Callable[[str], Any]
 
 
 def steps(conn: psycopg.Connection[Any], count: int, batch: int) -> float:
     """Tasks per second that are claimed and settled, `batch` in a turn."""
+    prepare_statements(conn)
     session = run(conn, calls.register_session("default/bench", ["bench"], ["bench.noop"], concurrency=batch, info={}))
     settles: list[Settle] = []
     done = number = 0
-    began = time.monotonic()
+    began = due = renew = time.monotonic()
     while done < count:
         number += 1
-        answer = run(
-            conn, calls.turn(session, number, number - 1, settles, min(batch, count - done), sweep=number % 100 == 0)
-        )
+        sweep = time.monotonic() >= due
+        answer = run(conn, calls.turn(session, number, number - 1, settles, min(batch, count - done), sweep=sweep))
+        if answer.sweep_in is not None:  # as a worker does
+            due = time.monotonic() + max(SWEEP_EVERY, answer.sweep_in.total_seconds())
+        if time.monotonic() >= renew:
+            renew = time.monotonic() + session.renew_every.total_seconds()
+            run(conn, calls.renew(session, number, [each.task_id for each in answer.claimed]))
         settles = [Settle(task_id=each.task_id, token=each.token, outcome="succeeded") for each in answer.claimed]
         assert settles, f"nothing to claim after {done} of {count}"
         done += len(settles)

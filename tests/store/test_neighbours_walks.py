@@ -48,20 +48,24 @@ def test_a_walk_for_own_types_finds_each_once(walks: Walks) -> None:
                 )
                 mine = [row for row in told if row[1] in keys and row[0] not in besides]
                 inside = [row for row in rows if after < row.lane <= until]
-                assert mine == sorted(
-                    {(r.lane, r.type_key, r.priority) for r in inside if r.type_key in keys and r.lane not in besides}
-                )
+                heads: dict[tuple[int, int, int], int] = {}
+                for r in inside:
+                    if r.type_key in keys and r.lane not in besides:
+                        kind = (r.lane, r.type_key, r.priority)
+                        heads[kind] = min(r.seq, heads.get(kind, r.seq))
+                assert mine == sorted((*kind, seq) for kind, seq in heads.items())
                 assert len(told) == len(set(told))
                 assert {row[0] for row in told} <= {row.lane for row in inside}
                 seen_in: dict[int, int] = defaultdict(int)
-                for lane, type_key, _ in told:
+                for lane, type_key, _, _ in told:
                     seen_in[lane] += lane in besides or type_key not in keys
                 assert all(seen <= (1 if lane in besides else len(keys) + 1) for lane, seen in seen_in.items())
         for lane in lanes:
             told = walks.answers(
                 "SELECT * FROM poolkeeper.heads_of_lane(%s, %s, %s, %s, %s)", queue_id, again, lane, keys, FEW
             )
-            assert told == sorted({(r.type_key, r.priority) for r in rows if r.lane == lane and r.type_key in keys})
+            here = sorted((r.type_key, r.priority, r.seq) for r in rows if r.lane == lane and r.type_key in keys)
+            assert told == [row for n, row in enumerate(here) if row[:2] != here[n - 1][:2] or n == 0]
 
 
 def test_lanes_are_walked_one_by_one(walks: Walks) -> None:
@@ -110,7 +114,7 @@ def test_shares_are_dealt_by_what_is_there(walks: Walks) -> None:
         there: dict[tuple[Any, ...], int] = defaultdict(int)
         for row in walks.ready(queue):
             there[row.lane, row.type_key, row.priority, row.again] += row.expires_at is None or row.expires_at > now
-        shares = "(SELECT array_agg(DISTINCT ROW(r.lane, r.type_key, r.priority, 900, 1, r.again)::poolkeeper.share) FROM poolkeeper.ready AS r WHERE r.queue_id = q.id)"
+        shares = "(SELECT array_agg(DISTINCT ROW(r.lane, r.type_key, r.priority, 900, 1, r.again, 0)::poolkeeper.share) FROM poolkeeper.ready AS r WHERE r.queue_id = q.id)"
         told = walks.answers(
             f"SELECT s.lane, s.type_key, s.priority, s.again, s.n FROM poolkeeper.queue AS q CROSS JOIN LATERAL poolkeeper.deal(q, 900, %s, {shares}, %s, 0) AS d"
             " CROSS JOIN LATERAL unnest(d._shares) AS s WHERE q.id = %s",
@@ -133,7 +137,7 @@ def test_weights_are_of_the_own_queue(walks: Walks) -> None:
     walks.owner.execute(rules, [list(TENANTS[:3])])
     for queue_id in walks.queue_ids.values():
         told = walks.answers(
-            "SELECT s.weight FROM unnest(poolkeeper.weigh(%s, ARRAY(SELECT ROW(poolkeeper.lane_key(0, t), 1, 1, 1, 1, false)::poolkeeper.share FROM unnest(%s::text[]) AS t))) AS s",
+            "SELECT s.weight FROM unnest(poolkeeper.weigh(%s, ARRAY(SELECT ROW(poolkeeper.lane_key(0, t), 1, 1, 1, 1, false, 0)::poolkeeper.share FROM unnest(%s::text[]) AS t))) AS s",
             *(queue_id, list(TENANTS)),
         )
         assert told == [(queue_id * 10 + 1,), (queue_id * 10 + 2,), (queue_id * 10 + 3,), (1,)]
@@ -181,7 +185,7 @@ def test_what_is_granted_is_what_was_dealt(walks: Walks) -> None:
             )
             told = walks.answers(
                 "SELECT a.task_id, a.tenant, a.checkpoint FROM poolkeeper.queue AS q, poolkeeper.session AS s"
-                " CROSS JOIN LATERAL poolkeeper.grant_shares(q, s, 99, ARRAY[ROW(%s, %s, %s, 900, 1, %s)::poolkeeper.share], 900, poolkeeper.clock()) AS a"
+                " CROSS JOIN LATERAL poolkeeper.grant_shares(q, s, 99, ARRAY[ROW(%s, %s, %s, 900, 1, %s, 0)::poolkeeper.share], 900, poolkeeper.clock()) AS a"
                 " WHERE q.id = %s AND s.id = %s",
                 *(*_kind(kind), walks.queue_ids[queue], walks.worker.session.id),
             )

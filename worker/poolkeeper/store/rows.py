@@ -112,6 +112,7 @@ class TurnAnswer:
     refused: dict[UUID, str] = field(default_factory=dict)
     slot_in: timedelta | None = None  # until a schedule is due, where a turn that sweeps told
     position: dict[str, Any] | None = None  # where it renewed the session too
+    sweep_in: timedelta | None = None  # until the next turn should sweep, where this one did
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def turn(
         verdicts = [told.get(n) or SettleVerdict(s.task_id, None, "succeeded") for n, s in enumerate(settles, 1)]
         return TurnAnswer(
             verdicts, claimed, note["draining"], note["isolate"], timedelta(seconds=float(note["come_again"])), refused,
-            _seconds(note["slot_in"]), note["position"],
+            _seconds(note["slot_in"]), note["position"], _seconds(note["sweep_in"]),
         )  # fmt: skip
 
     params = {

@@ -49,7 +49,7 @@ ASK_AGAIN = 0.25
 """Seconds until a settle is sent again that came while the handler's own transaction was open."""
 
 SWEEP_EVERY = 1.0
-"""Seconds between two turns that sweep, while turns follow each other."""
+"""Seconds between two turns that sweep, while turns follow each other; more where the store says that sweeping takes long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,7 @@ class Turns:
         self._retry_at = 0.0
         self._linger_until = 0.0
         self._swept_at = 0.0
+        self._sweep_every = SWEEP_EVERY
         self._put_at = 0.0
         self._ask_again_at = 0.0
         self._left_open = set[object]()  # tasks whose handlers left their own transaction open, as was told
@@ -145,6 +146,7 @@ class Turns:
             try:
                 await self._round()
             except asyncio.CancelledError:  # whoever stops this loop says so by `over`
+                self._contact.doubted()
                 _log.warning("claim loop: cancelled by a handler, which cancels tasks that are not its own; it goes on")
 
     async def _round(self) -> None:
@@ -233,7 +235,7 @@ class Turns:
             began=time.monotonic(),
         )
         since = turn.began - self._swept_at if self._swept_at else None
-        sweep = since is None or since >= SWEEP_EVERY
+        sweep = since is None or since >= self._sweep_every
         self.number += 1
         call = calls.turn(
             self.session, self.number, self.received, turn.settles, asked.want,
@@ -272,6 +274,8 @@ class Turns:
             self._poll_at = now + answer.come_again.total_seconds() * self._rng.uniform(0.6, 1.0)
         if answer.slot_in is not None:
             self._due_in(answer.slot_in)
+        if answer.sweep_in is not None:
+            self._sweep_every = max(SWEEP_EVERY, answer.sweep_in.total_seconds())
         if answer.position is not None and self.session is not None:
             self._contact.vouched(turn.began, self.session.visibility_timeout.total_seconds())
             self._renewed(answer.position)

@@ -43,6 +43,7 @@ class Contact:
     def __init__(self) -> None:
         self._until = 0.0
         self._vouched_until = 0.0
+        self.in_doubt = True
         self._vouch_at = 0.0
         self.vouched_at = 0.0
 
@@ -56,8 +57,9 @@ class Contact:
         self.vouched_at, self._vouch_at, self._vouched_until = sent, sent + length / 8, sent + length / 2
 
     def doubted(self) -> None:
-        """Note that a turn failed: the next renewal is to tell why."""
+        """Note that the answer to a turn is lost: the next renewal is to find out what became of it."""
         self._vouched_until = 0.0
+        self.in_doubt = True
 
     def fades(self) -> bool:
         """Return whether a turn should renew a session that holds nothing: at most eight times in the length of a lease."""
@@ -195,13 +197,15 @@ class Renewal(threading.Thread):
         return time.monotonic() - max(self.renewed_at, self._contact.vouched_at)
 
     def _renew(self, conn: "psycopg.Connection[Any]") -> None:
+        in_doubt, self._contact.in_doubt = self._contact.in_doubt, False
         session, received, held, stats = self._describe()
         sent = time.monotonic()
         try:
             with self._bounded(conn):
-                answer = run(conn, calls.renew(session, received, held, complete=True, stats=stats))
-        except psycopg.Error as error:
-            if error.sqlstate == UNKNOWN_SESSION:
+                answer = run(conn, calls.renew(session, received, held, complete=in_doubt, stats=stats))
+        except BaseException as error:
+            self._contact.in_doubt = in_doubt or self._contact.in_doubt
+            if isinstance(error, psycopg.Error) and error.sqlstate == UNKNOWN_SESSION:
                 self._unknown()
             raise
         self.renewed_at = time.monotonic()

@@ -18,8 +18,14 @@ DO $$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;
 
--- A share of a claim: up to n tasks of one kind; weight: how many of its lane in a round.
+-- A share of a claim: up to n tasks of one kind; weight: how many of its lane in a round; floor: all of them lie above this seq.
 DO $$ BEGIN
-    CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer, weight integer, again boolean);
+    CREATE TYPE poolkeeper.share AS (lane bigint, type_key bigint, priority smallint, n integer, weight integer, again boolean, floor bigint);
+EXCEPTION WHEN duplicate_object THEN NULL;
+END $$;
+
+-- What a session knows of a queue for a moment (31_marks.sql): until when, whether there are retries, and above which seq what is ready lies.
+DO $$ BEGIN
+    CREATE TYPE poolkeeper.marks AS (until timestamptz, retries boolean, floors poolkeeper.share[]);
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $$;

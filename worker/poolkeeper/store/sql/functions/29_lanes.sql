@@ -232,12 +232,12 @@ END $$;
 
 -- What this session could run of one lane: its types and priorities there, a probe for each, and one for each gap between.
 CREATE OR REPLACE FUNCTION poolkeeper.heads_of_lane(_queue_id integer, _again boolean, _lane bigint, _type_keys bigint[], _most integer)
-RETURNS TABLE (type_key bigint, priority smallint)
+RETURNS TABLE (type_key bigint, priority smallint, head_seq bigint)
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_column
 BEGIN RETURN QUERY
-    SELECT h.type_key, h.priority FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, '{}', _lane - 1, _lane, _most) AS h
+    SELECT h.type_key, h.priority, h.head_seq FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, '{}', _lane - 1, _lane, _most) AS h
     WHERE h.type_key = ANY (_type_keys);
 END $$;
 
@@ -270,14 +270,14 @@ BEGIN
         _last := _lanes[cardinality(_lanes)];
     END IF;
     _lanes := poolkeeper.shut_lanes((_queue).id, ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE u.lane <> ALL (_except)));
-    _found := ARRAY(SELECT ROW(u.lane, h.type_key, h.priority, _room, 1, k.again)::poolkeeper.share
+    _found := ARRAY(SELECT ROW(u.lane, h.type_key, h.priority, _room, 1, k.again, h.head_seq - 1)::poolkeeper.share
                     FROM unnest(_lanes) AS u (lane) CROSS JOIN (VALUES (false), (true)) AS k (again)
                     CROSS JOIN LATERAL poolkeeper.heads_of_lane((_queue).id, k.again, u.lane, _type_keys, _most) AS h
                     WHERE k.again = coalesce(_again, k.again));
     _lanes := ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE EXISTS (SELECT FROM unnest(_found) AS f WHERE f.lane = u.lane));
     _held := poolkeeper.take_lanes((_queue).id, _lanes, _room);
     -- counted in a statement after the locks
-    _shares := (SELECT array_agg(ROW(f.lane, f.type_key, f.priority, least(_room, r.room), 1, f.again)::poolkeeper.share)
+    _shares := (SELECT array_agg(ROW(f.lane, f.type_key, f.priority, least(_room, r.room), 1, f.again, f.floor)::poolkeeper.share)
                 FROM unnest(_held) AS u (lane)
                 CROSS JOIN LATERAL (SELECT poolkeeper.lane_room((_queue).id, u.lane) AS room OFFSET 0) AS r
                 JOIN unnest(_found) AS f ON f.lane = u.lane

@@ -35,16 +35,16 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.own_heads(
     _queue_id integer, _again boolean, _type_keys bigint[], _except bigint[], _after bigint, _until bigint, _most integer
 )
-RETURNS TABLE (lane bigint, type_key bigint, priority smallint)
+RETURNS TABLE (lane bigint, type_key bigint, priority smallint, head_seq bigint)
 LANGUAGE plpgsql STABLE
 AS $$
 #variable_conflict use_column
 BEGIN RETURN QUERY
     WITH RECURSIVE walk AS (
-        (SELECT r.lane, r.type_key, r.priority
+        (SELECT r.lane, r.type_key, r.priority, r.seq
          FROM poolkeeper.ready AS r
          WHERE r.queue_id = _queue_id AND r.again = _again AND r.lane > _after AND r.lane <= _until
-         ORDER BY r.lane, r.type_key, r.priority LIMIT 1)
+         ORDER BY r.lane, r.type_key, r.priority, r.seq LIMIT 1)
         UNION ALL
         SELECT n.* FROM walk AS w
         CROSS JOIN LATERAL (
@@ -57,10 +57,10 @@ BEGIN RETURN QUERY
                         WHEN w.type_key < ANY (_type_keys) THEN (-1)::smallint
                         ELSE 32767::smallint END AS priority OFFSET 0) AS f
         CROSS JOIN LATERAL (
-            SELECT r.lane, r.type_key, r.priority
+            SELECT r.lane, r.type_key, r.priority, r.seq
             FROM poolkeeper.ready AS r
             WHERE r.queue_id = _queue_id AND r.again = _again AND (r.lane, r.type_key, r.priority) > (w.lane, f.type_key, f.priority) AND r.lane <= _until
-            ORDER BY r.lane, r.type_key, r.priority LIMIT 1) AS n
+            ORDER BY r.lane, r.type_key, r.priority, r.seq LIMIT 1) AS n
     )
     SELECT * FROM walk LIMIT _most;
 END $$;
@@ -81,20 +81,20 @@ DECLARE
     _others poolkeeper.share[];
 BEGIN
     IF _only IS NOT NULL THEN  -- a look at each of these lanes, and at no other
-        SELECT array_agg(ROW(u.lane, h.type_key, h.priority, _room, 1, _again)::poolkeeper.share) INTO _shares
+        SELECT array_agg(ROW(u.lane, h.type_key, h.priority, _room, 1, _again, h.head_seq - 1)::poolkeeper.share) INTO _shares
         FROM unnest(_only) AS u (lane) CROSS JOIN LATERAL poolkeeper.heads_of_lane(_queue_id, _again, u.lane, _type_keys, _most) AS h;
         _more := false;
         _alone := cardinality(_shares) = 1;
         RETURN;
     END IF;
-    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1, _again)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
+    SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1, _again, h.head_seq - 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
            count(*), min(h.lane), max(h.lane)
     INTO _shares, _seen, _first, _last
     FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, _except, _after, 9223372036854775807, _most) AS h;
     _more := _seen = _most;
     IF NOT _more AND _after > -9223372036854775808 THEN
         _most := _most - _seen;
-        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1, _again)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
+        SELECT array_agg(ROW(h.lane, h.type_key, h.priority, _room, 1, _again, h.head_seq - 1)::poolkeeper.share) FILTER (WHERE h.type_key = ANY (_type_keys) AND h.lane <> ALL (_except)),
                count(*), min(h.lane), max(h.lane)
         INTO _others, _seen, _first, _last
         FROM poolkeeper.own_heads(_queue_id, _again, _type_keys, _except, -9223372036854775808, _after, _most) AS h;
@@ -113,7 +113,7 @@ LANGUAGE sql STABLE
 AS $$
     SELECT ARRAY(
         SELECT ROW(s.lane, s.type_key, s.priority, s.n, coalesce(
-            (SELECT t.weight FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.lane = s.lane ORDER BY t.tenant LIMIT 1), 1), s.again)::poolkeeper.share
+            (SELECT t.weight FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = _queue_id AND t.lane = s.lane ORDER BY t.tenant LIMIT 1), 1), s.again, s.floor)::poolkeeper.share
         FROM unnest(_shares) AS s)
 $$;
 
@@ -131,12 +131,12 @@ BEGIN
     SELECT (_room + sum(d.weight) - 1) / sum(d.weight) + (_used > 0)::integer INTO _rounds
     FROM (SELECT DISTINCT s.lane, s.weight FROM unnest(_shares) AS s) AS d;
     WITH found AS (
-        SELECT s.lane, s.type_key, s.priority, s.again, s.weight, s.n, CASE WHEN s.lane - 1 = _after THEN _used ELSE 0 END AS used,
+        SELECT s.lane, s.type_key, s.priority, s.again, s.floor, s.weight, s.n, CASE WHEN s.lane - 1 = _after THEN _used ELSE 0 END AS used,
                row_number() OVER (PARTITION BY s.lane ORDER BY x.ready_at - s.priority * (_queue).priority_age, x.seq) AS in_lane
         FROM unnest(_shares) AS s
         CROSS JOIN LATERAL (
             SELECT r.ready_at, r.seq FROM poolkeeper.ready AS r
-            WHERE r.queue_id = (_queue).id AND r.again = s.again AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority
+            WHERE r.queue_id = (_queue).id AND r.again = s.again AND r.lane = s.lane AND r.type_key = s.type_key AND r.priority = s.priority AND r.seq > s.floor
               AND (r.expires_at IS NULL OR r.expires_at > _now)  -- nobody's place is taken by what may not start any more
             ORDER BY r.seq LIMIT least(s.n, _rounds * s.weight)) AS x
     ), placed AS (
@@ -147,9 +147,9 @@ BEGIN
     ), last AS (
         SELECT c.lane, (c.in_lane - 1 + c.used) % c.weight + 1 AS used, c.weight FROM chosen AS c ORDER BY c.place DESC LIMIT 1
     )
-    SELECT (SELECT array_agg(ROW(g.lane, g.type_key, g.priority, g.n, g.weight, g.again)::poolkeeper.share)
-            FROM (SELECT c.lane, c.type_key, c.priority, c.again, c.weight, count(*)::integer AS n
-                  FROM chosen AS c GROUP BY c.lane, c.type_key, c.priority, c.again, c.weight) AS g),
+    SELECT (SELECT array_agg(ROW(g.lane, g.type_key, g.priority, g.n, g.weight, g.again, g.floor)::poolkeeper.share)
+            FROM (SELECT c.lane, c.type_key, c.priority, c.again, c.floor, c.weight, count(*)::integer AS n
+                  FROM chosen AS c GROUP BY c.lane, c.type_key, c.priority, c.again, c.floor, c.weight) AS g),
            CASE WHEN l.lane IS NULL THEN _after WHEN l.used = l.weight THEN l.lane ELSE l.lane - 1 END,
            CASE WHEN l.lane IS NULL THEN _used WHEN l.used = l.weight THEN 0 ELSE l.used END
     INTO _shares, _after, _used
@@ -171,7 +171,7 @@ BEGIN RETURN QUERY
             FROM unnest(_shares) AS s
             CROSS JOIN LATERAL (
                 SELECT c.ctid FROM poolkeeper.ready AS c
-                WHERE c.queue_id = (_queue).id AND c.again = s.again AND c.lane = s.lane AND c.type_key = s.type_key AND c.priority = s.priority
+                WHERE c.queue_id = (_queue).id AND c.again = s.again AND c.lane = s.lane AND c.type_key = s.type_key AND c.priority = s.priority AND c.seq > s.floor
                   AND (c.expires_at IS NULL OR c.expires_at > _now)
                   AND ((_session).tenants IS NULL AND (_session).tenants_except IS NULL OR poolkeeper.serves(_session, c.task_id))
                 ORDER BY c.seq LIMIT s.n FOR UPDATE SKIP LOCKED) AS x))
@@ -202,9 +202,10 @@ END $$;
 
 -- Claims up to _want tasks of one queue whose limiter, if it has one, is held by this transaction. _cursor: where this
 -- session's walk over the lanes stopped, [lane, what that one got of its round]; behind these, once it met retries, what they
--- have saved up and the same two of the walk over theirs (28_retries.sql). The last row says where all that stands now.
+-- have saved up and the same two of the walk over theirs (28_retries.sql). _marks: instead of walking, take what lies above these
+-- (31_marks.sql). The last row says where all that stands now.
 CREATE OR REPLACE FUNCTION poolkeeper.claim_queue(
-    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _cursor jsonb, _now timestamptz
+    _queue poolkeeper.queue, _session poolkeeper.session, _turn bigint, _want integer, _slots integer, _cursor jsonb, _marks poolkeeper.marks, _now timestamptz
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
@@ -230,6 +231,14 @@ DECLARE
     _types  bigint[] := (_session).type_keys;
     _only   bigint[];
     _except bigint[] := '{}';
+    _marked boolean := coalesce((_marks).until > _now, false);
+    _told   jsonb := '{}';
+    _had    boolean := (_marks).until IS NOT NULL;
+    _before bigint := poolkeeper.entries_read();
+    _passed bigint := 0;  -- entries of the index that its walks have read
+    _seen   poolkeeper.share[];
+    _whole  boolean;
+    _kept   integer := 0;  -- walks that _seen is of
 BEGIN
     IF (_session).tenants IS NOT NULL OR (_session).tenants_except IS NOT NULL THEN
         _except := poolkeeper.lanes_of((_queue).id, coalesce((_session).tenants_except, '{}'));
@@ -243,7 +252,9 @@ BEGIN
         _left := least(_left, (_queue).concurrency_max - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.queue_id = (_queue).id LIMIT (_queue).concurrency_max) AS x));
     END IF;
-    IF poolkeeper.has_retries((_queue).id) THEN  -- of these their share, then what comes first, then they again; or all as one
+    _whole := NOT (_queue).lanes_kept AND _only IS NULL;
+    _marked := _marked AND _whole;
+    IF (CASE WHEN _marked THEN (_marks).retries ELSE poolkeeper.has_retries((_queue).id) END) THEN  -- of these their share, then what comes first, then they again; or all as one
         _kinds := CASE WHEN (_queue).retry_share < 100 THEN '{t,f,t}' ELSE '{NULL}' END;
         _credit := poolkeeper.retry_credit(_cursor, (_session).id);
     END IF;
@@ -261,7 +272,10 @@ BEGIN
         -- more than one pass only where lanes were uneven, others were faster, or there are more lanes than one looks at
         WHILE _room > 0 AND _passes < CASE WHEN (_queue).lanes_kept THEN 64 ELSE 8 END LOOP
             _got := 0;
-            IF (_queue).lanes_kept THEN
+            IF _marked THEN
+                SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
+                FROM poolkeeper.marked_shares((_marks).floors, _kinds[_step], _types, _room, _after) AS s;
+            ELSIF (_queue).lanes_kept THEN
                 SELECT s._after, s._shares, s._more, s._alone, _missed OR s._busy INTO _after, _shares, _more, _alone, _missed
                 FROM poolkeeper.open_shares(_queue, _kinds[_step], _types, _only, _except, _room, _after) AS s;
             ELSIF _kinds[_step] IS NULL THEN
@@ -270,6 +284,12 @@ BEGIN
             ELSE
                 SELECT s._after, s._shares, s._more, s._alone INTO _after, _shares, _more, _alone
                 FROM poolkeeper.all_shares((_queue).id, _kinds[_step], _types, _only, _except, _room, _after) AS s;
+            END IF;
+            IF NOT _marked AND _passes = 0 AND _step <= 2 THEN
+                _passed := _passed + poolkeeper.entries_read() - _before;
+                _seen := _seen || _shares;
+                _kept := _kept + 1;
+                _whole := _whole AND NOT _more;
             END IF;
             IF _shares IS NOT NULL THEN
                 IF _alone THEN
@@ -290,6 +310,7 @@ BEGIN
             EXIT WHEN NOT _more AND (_got = 0 OR _alone);  -- there is no more to have
             _passes := _passes + 1;
         END LOOP;
+        _before := poolkeeper.entries_read();
         _left := _left + _room;
         _busy := _busy OR _missed;
         _behind := _more AND _room > 0 AND (_queue).lanes_kept;
@@ -299,8 +320,16 @@ BEGIN
     IF cardinality(_kinds) = 3 THEN
         _credit := greatest(0, least(99, _credit + (_took[1] + _took[2]) * (_queue).retry_share - 100 * _took[1]));
     END IF;
+    IF _marked THEN
+        _marks := poolkeeper.raised((_queue).id, _marks);
+    ELSE
+        _marks := CASE WHEN _whole AND _kept = least(2, cardinality(_kinds)) THEN poolkeeper.first_marks((_queue).id, _seen, _credit IS NOT NULL, _passed, _now) END;
+    END IF;
+    IF _had OR (_marks).until IS NOT NULL THEN
+        _told := poolkeeper.told_marks((_queue).id, _marks);
+    END IF;
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('cursor', jsonb_build_object((_queue).id::text, CASE
+        jsonb_build_object('cursor', _told || jsonb_build_object((_queue).id::text, CASE
                                WHEN _credit IS NULL AND _cursor -> 2 IS NULL THEN jsonb_build_array(_ends[1], _ends[2])
                                ELSE jsonb_build_array(_ends[1], _ends[2], coalesce(to_jsonb(_credit), _cursor -> 2), _ends[3], _ends[4]) END),
                            'busy', _busy OR _behind))::poolkeeper.answer;

@@ -215,6 +215,11 @@ DECLARE
     _opened  record;
     _told    jsonb;
     _rests   boolean := _idle;
+    _marks   poolkeeper.marks;
+    _filled  boolean;
+    _swept   timestamptz;
+    _sweep_in double precision;
+    _again   timestamptz;  -- when a walk is due that was put off
 BEGIN
     PERFORM poolkeeper.demand_turn(_turn, _received);
     PERFORM poolkeeper.demand_durable();
@@ -290,7 +295,9 @@ BEGIN
     END IF;
     -- 6. what time has moved (Q22); then the time again, that nothing is claimed before it was ready
     IF _sweep THEN
+        _swept := clock_timestamp();
         _moved := poolkeeper.sweep_page(100, _since);
+        _sweep_in := least(5, 20 * extract(epoch FROM clock_timestamp() - _swept));  -- a twentieth of the time, whatever lies in its way
         PERFORM poolkeeper.fold_backlog(_s.queue_ids);
         _now := poolkeeper.clock();
     ELSIF _want > 0 AND EXISTS (SELECT FROM poolkeeper.later AS d WHERE d.due_at <= _now) THEN
@@ -314,6 +321,7 @@ BEGIN
             _room := least(_room, poolkeeper.slots_only(_s.pool_id, _slots));
         END IF;
     END IF;
+    _filled := _room = _want AND _want > 0;
     -- nothing else runs beside suspects
     _apart := _want > 0 AND NOT _isolated AND EXISTS (SELECT FROM poolkeeper.lease AS l WHERE l.session_id = _s.id AND l.suspect);
     IF _isolated THEN
@@ -324,15 +332,17 @@ BEGIN
         FOR _i IN 0 .. cardinality(_queues) - 1 LOOP
             EXIT WHEN _room <= 0;
             SELECT q.* INTO _q FROM poolkeeper.queue AS q WHERE q.id = _queues[1 + (_turn + _i) % cardinality(_queues)];
+            _marks := poolkeeper.marks_of(_cursor, _q.id, _now);
+            _again := least(_again, CASE WHEN _marks.until > _now THEN _marks.until END);
             IF _q.lanes_kept THEN
                 _got := 0;
-                FOR _row IN SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, poolkeeper.cursor_of(_cursor, _q.id), _now) LOOP
+                FOR _row IN SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, poolkeeper.cursor_of(_cursor, _q.id), _marks, _now) LOOP
                     RETURN NEXT _row;
                     _got := _got + 1;
                     _busy := _busy OR coalesce((_row.extra ->> 'busy')::boolean, false);
                 END LOOP;
             ELSE
-                RETURN QUERY SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, poolkeeper.cursor_of(_cursor, _q.id), _now);
+                RETURN QUERY SELECT * FROM poolkeeper.claim_queue(_q, _s, _turn, _room, _slots, poolkeeper.cursor_of(_cursor, _q.id), _marks, _now);
                 GET DIAGNOSTICS _got = ROW_COUNT;
             END IF;
             _room := _room - (_got - 1);  -- one row is the note of where its walk stopped
@@ -352,6 +362,7 @@ BEGIN
     END IF;
 
     RETURN NEXT ROW('note', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        jsonb_build_object('draining', _s.draining, 'position', _told, 'isolate', _isolate OR _apart, 'slot_in', CASE WHEN _sweep THEN poolkeeper.slot_in(_served, _now) END,
-                           'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 ELSE poolkeeper.come_again(_s, _rests, _now) END))::poolkeeper.answer;
+        jsonb_build_object('draining', _s.draining, 'position', _told, 'sweep_in', _sweep_in, 'isolate', _isolate OR _apart, 'slot_in', CASE WHEN _sweep THEN poolkeeper.slot_in(_served, _now) END,
+                           'come_again', CASE WHEN _busy THEN 0.05 WHEN _moved > 0 THEN 0.01 WHEN _filled AND _room <= 0 THEN 0.1  -- it has all that it wanted
+                                              ELSE least(poolkeeper.come_again(_s, _rests, _now), CASE WHEN _again IS NOT NULL THEN greatest(0.01, extract(epoch FROM _again - _now)) END) END))::poolkeeper.answer;
 END $$;

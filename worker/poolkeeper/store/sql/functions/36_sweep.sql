@@ -167,7 +167,7 @@ AS $$
 $$;
 
 -- When an idle session should come again at the latest: at the next due task of its queues, or just after the first
--- moment at which a lease can expire or a run is too long, else after 5 s (1 s where the policy says poll instead of notify), or a
+-- moment at which a lease of its pool can expire, which its sessions tell, or a run is too long, else after 5 s (1 s where the policy says poll instead of notify), or a
 -- quarter of the shortest visibility timeout. _rests: it holds nothing, listens, and renews by its turns. Then it may come more seldom,
 -- the more live sessions its pool has, for each of them looks for all: from 4 on as many times 5 / 4 s, up to half the shortest
 -- visibility timeout, within which a session must be heard of (Q20, Q23), or a third of it where they are fewer. And when a provider opens (Q40).
@@ -184,9 +184,14 @@ AS $$
         (SELECT extract(epoch FROM min(d.due_at) - _now)::double precision
          FROM unnest((_session).queue_ids) AS u (id)
          CROSS JOIN LATERAL (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = u.id ORDER BY k.due_at LIMIT 1) AS d),
-        (SELECT extract(epoch FROM min(poolkeeper.lease_until(h.renewed_at, t.least, NULL)) - _now)::double precision + 0.05
-         FROM (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q) AS t CROSS JOIN poolkeeper.holders() AS h
-         WHERE poolkeeper.lease_until(h.renewed_at, t.least, NULL) > _now),
+        (SELECT extract(epoch FROM min(poolkeeper.lease_until(u.renewed_at, t.least, NULL)) - _now)::double precision + 0.05
+         FROM (SELECT s.queue_ids, array_agg(s.renewed_at) AS renewed
+               FROM (SELECT k.queue_ids, k.renewed_at FROM poolkeeper.session AS k
+                     WHERE k.pool_id = (_session).pool_id AND k.ended_at IS NULL AND k.id <> (_session).id LIMIT 100) AS s
+               GROUP BY s.queue_ids) AS g
+         CROSS JOIN LATERAL (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q WHERE q.id = ANY (g.queue_ids) OFFSET 0) AS t
+         CROSS JOIN unnest(g.renewed) AS u (renewed_at)
+         WHERE poolkeeper.lease_until(u.renewed_at, t.least, NULL) > _now),
         (SELECT extract(epoch FROM least(l.run_by, l.progress_by) - _now)::double precision FROM poolkeeper.lease AS l
          WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1),
         (SELECT extract(epoch FROM max(r.retry_at) - _now)::double precision FROM poolkeeper.pool AS p, poolkeeper.provider AS r
