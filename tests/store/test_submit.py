@@ -272,3 +272,45 @@ def test_one_task_is_written_like_one_of_many(
         "SELECT count(DISTINCT expires_at - run_at), count(*) FILTER (WHERE run_at <> accepted_at) FROM poolkeeper.task"
     )
     assert scene.owner.execute(ages).fetchone() == (1 if policy else 0, 0)
+
+
+MANY: list[dict[str, Any]] = [
+    {"type": "a.b", "payload": 1},
+    {"type": "a.b", "payload": None, "tenant": "acme", "labels": {"team": "x"}, "traceparent": "00-1-2-03"},
+    {"type": "NO", "payload": 1},
+    {"type": "a.b", "payload": "x" * 2000},
+    {"type": "a.b", "payload": 1, "priority": 3, "max_deliveries": 2, "max_age": seconds(30)},
+    {"type": "a.b", "payload": 1, "delay": seconds(30)},
+    {"type": "a.b", "payload": 1, "run_at": "2100-01-01T00:00:00Z"},
+    {"type": "a.b", "payload": 1, "max_age": seconds(0)},
+    {"type": "a.b", "payload": 1, "tenant": "\u202e"},
+]
+
+
+@pytest.mark.parametrize("spoilt", [[], [{"type": "a.b", "payload": 1, "run_at": "tomorrow"}]], ids=["", "unreadable"])
+def test_many_are_written_alike_with_and_without_a_bound(scene: Scene, spoilt: list[dict[str, Any]]) -> None:
+    """Q4, Q7, F2: where no key is given and no bound can be met the way is shorter: the same verdicts, the same rows."""
+    scene.owner.execute("UPDATE poolkeeper.queue SET max_payload_bytes = 1000")
+    told, rows = [], []
+    for bound in (None, 1000):
+        scene.owner.execute("UPDATE poolkeeper.queue SET max_waiting = %s", [bound])
+        verdicts = scene.ask("submitter", calls.submit_many("q", MANY + spoilt))
+        told.append([{name: value for name, value in asdict(v).items() if name != "task_id"} for v in verdicts])
+        accepted = [v.task_id for v in verdicts if v.code is None]
+        assert all(v.task_id is None for v in verdicts if v.code is not None)
+        rows.append(
+            [
+                scene.value(
+                    "SELECT jsonb_build_array(t.type, t.tenant, t.priority, t.max_deliveries, t.payload, t.labels, t.traceparent, t.submitted_by,"
+                    " date_trunc('second', t.run_at - t.accepted_at) > interval '1 year', t.expires_at - t.run_at, r.lane, r.type_key, r.priority,"
+                    " r.expires_at = t.expires_at, l.lane, l.type_key, l.priority, l.due_at = t.run_at, l.expires_at = t.expires_at)"
+                    " FROM poolkeeper.task AS t LEFT JOIN poolkeeper.ready AS r ON r.task_id = t.id LEFT JOIN poolkeeper.later AS l ON l.task_id = t.id"
+                    " WHERE t.id = %s",
+                    task_id,
+                )
+                for task_id in accepted
+            ]
+        )
+    assert told[0] == told[1]
+    assert rows[0] == rows[1]
+    assert [entry["code"] for entry in told[0]][:4] == [None, None, "type_invalid", "payload_too_large"]

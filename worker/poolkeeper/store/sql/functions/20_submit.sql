@@ -172,19 +172,15 @@ BEGIN
 END $$;
 
 -- The tasks as rows, each with its refusal. Raises data_exception where a wish is no number or no time at all.
-CREATE OR REPLACE FUNCTION poolkeeper.candidates(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
-RETURNS poolkeeper.candidate[]
-LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION poolkeeper.candidate_rows(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz, _prefix text)
+RETURNS SETOF poolkeeper.candidate
+LANGUAGE sql STABLE  -- as part of the statement that asks
 AS $$
-DECLARE
-    _prefix text := poolkeeper.id_prefix(clock_timestamp());
-BEGIN
-    RETURN ARRAY(
-        SELECT ROW(c.ordinal, poolkeeper.new_id(_prefix), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
-                   c.payload, c.labels, c.traceparent, c.key,
-                   coalesce(poolkeeper.misnamed(c.type, c.tenant, c.key, c.labels, c.traceparent, c.max_deliveries, c.run_at, _now),
-                            CASE WHEN NOT poolkeeper.printable(c.ordering_key) THEN 'key_invalid' END,
-                            poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.text, c.run_at, c.expires_at, _now)), NULL, c.ordering_key)::poolkeeper.candidate
+        SELECT c.ordinal, poolkeeper.new_id(_prefix), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
+               c.payload, c.labels, c.traceparent, c.key,
+               coalesce(poolkeeper.misnamed(c.type, c.tenant, c.key, c.labels, c.traceparent, c.max_deliveries, c.run_at, _now),
+                        CASE WHEN NOT poolkeeper.printable(c.ordering_key) THEN 'key_invalid' END,
+                        poolkeeper.refusal(_q, _caller, c.type, c.tenant, c.payload, c.text, c.run_at, c.expires_at, _now)), NULL::uuid, c.ordering_key
         FROM (
             SELECT e.ordinality::integer AS ordinal, e.t ->> 'type' AS type, coalesce(e.t ->> 'tenant', 'default') AS tenant,
                    least(greatest(coalesce((e.t ->> 'priority')::numeric, _q.priority_default), _q.priority_min), _q.priority_max)::smallint AS priority,
@@ -197,8 +193,14 @@ BEGIN
             CROSS JOIN LATERAL (SELECT coalesce(poolkeeper.moment(e.t ->> 'run_at'), _now)
                                      + make_interval(secs => coalesce((e.t ->> 'delay')::double precision, 0)) AS run_at) AS d
             OFFSET 0  -- each wish is read once, however often it is looked at
-        ) AS c ORDER BY c.ordinal);
-END $$;
+        ) AS c ORDER BY c.ordinal
+$$;
+
+-- The same in one array.
+CREATE OR REPLACE FUNCTION poolkeeper.candidates(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
+RETURNS poolkeeper.candidate[]
+LANGUAGE plpgsql
+AS $$ BEGIN RETURN ARRAY(SELECT c FROM poolkeeper.candidate_rows(_tasks, _q, _caller, _now, poolkeeper.id_prefix(clock_timestamp())) AS c); END $$;
 
 -- The same where one of them cannot be read: that one is refused with option_invalid.
 CREATE OR REPLACE FUNCTION poolkeeper.candidates_one_by_one(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
@@ -245,6 +247,37 @@ BEGIN
     INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at)
     VALUES (_id, _q.id, _priority, poolkeeper.lane_key(_q.id, _tenant), poolkeeper.type_key(_type), _now, _expires);
     RETURN _id;
+END $$;
+
+-- Many tasks of which none has a key, where no bound is met: written without an array between. What is refused is so by its row.
+CREATE OR REPLACE FUNCTION poolkeeper.submit_keyless(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _notify boolean, _now timestamptz)
+RETURNS TABLE (ordinal integer, task_id uuid, code text, size bigint, later boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    _prefix text := poolkeeper.id_prefix(clock_timestamp());
+BEGIN RETURN QUERY
+    WITH c AS MATERIALIZED (
+        SELECT * FROM poolkeeper.candidate_rows(_tasks, _q, _caller, _now, _prefix)
+    ), bodies AS (
+        INSERT INTO poolkeeper.task (id, queue_id, type, tenant, priority, max_deliveries, accepted_at, run_at, expires_at, payload, labels, traceparent, submitted_by)
+        SELECT c.id, _q.id, c.type, c.tenant, c.priority, c.max_deliveries, _now, greatest(c.run_at, _now), c.expires_at,
+               c.payload, c.labels, c.traceparent, session_user
+        FROM c WHERE c.code IS NULL
+    ), due_later AS (
+        INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, due_at)
+        SELECT c.id, _q.id, c.priority, poolkeeper.lane_key(_q.id, c.tenant), poolkeeper.type_key(c.type), c.run_at, c.expires_at, c.run_at
+        FROM c WHERE c.code IS NULL AND c.run_at > _now
+    ), claimable AS (
+        INSERT INTO poolkeeper.ready (task_id, queue_id, priority, lane, type_key, ready_at, expires_at)
+        SELECT c.id, _q.id, c.priority, poolkeeper.lane_key(_q.id, c.tenant), poolkeeper.type_key(c.type), _now, c.expires_at
+        FROM c WHERE c.code IS NULL AND c.run_at <= _now
+    ), woken AS MATERIALIZED (
+        SELECT poolkeeper.wake() WHERE _notify AND EXISTS (SELECT FROM c WHERE c.code IS NULL AND c.run_at <= _now)
+    )
+    SELECT c.ordinal, CASE WHEN c.code IS NULL THEN c.id END, c.code, CASE c.code WHEN 'payload_too_large' THEN octet_length(c.payload::text)::bigint END, c.run_at > _now
+    FROM c CROSS JOIN (SELECT count(*) FROM woken) AS w;
 END $$;
 
 -- _tasks: array of {type, payload, tenant, key, priority, run_at (ISO 8601 with its zone), delay (s), max_age (s),
@@ -296,6 +329,18 @@ BEGIN
         END IF;
     END IF;
 
+    IF NOT _q.lanes_kept AND NOT poolkeeper.bounds_waiting(_q) AND NOT jsonb_path_exists(_tasks, 'lax $[*] ? (@.key != null || @.ordering_key != null)') THEN
+      BEGIN
+        RETURN QUERY
+            SELECT s.ordinal, s.task_id, s.code, s.code IS NULL,
+                   CASE WHEN s.code IN ('queue_paused', 'tenant_suspended') THEN interval '5 seconds' END,
+                   CASE s.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint END, s.size,
+                   CASE WHEN s.code IS NOT NULL THEN NULL WHEN s.later THEN 'scheduled' ELSE 'ready' END, NULL::jsonb
+            FROM poolkeeper.submit_keyless(_tasks, _q, _caller, _notify AND _q.wake_up = 'notify', _now) AS s;
+        RETURN;
+      EXCEPTION WHEN data_exception THEN  -- before the first row: that one is told by the longer way
+      END;
+    END IF;
     BEGIN
         _rows := poolkeeper.candidates(_tasks, _q, _caller, _now);
     EXCEPTION WHEN data_exception THEN  -- one of them at least: each for itself, so that the others stand
