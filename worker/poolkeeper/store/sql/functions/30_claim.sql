@@ -323,7 +323,7 @@ BEGIN
     IF _marked THEN
         _marks := poolkeeper.raised((_queue).id, _marks);
     ELSE
-        _marks := CASE WHEN _whole AND _kept = least(2, cardinality(_kinds)) THEN poolkeeper.first_marks((_queue).id, _seen, _credit IS NOT NULL, _passed, _now) END;
+        _marks := CASE WHEN _whole AND _kept = least(2, cardinality(_kinds)) THEN poolkeeper.first_marks((_queue).id, _seen, _credit IS NOT NULL, _passed, _want, _now) END;
     END IF;
     IF _had OR (_marks).until IS NOT NULL THEN
         _told := poolkeeper.told_marks((_queue).id, _marks);
