@@ -37,6 +37,16 @@ def test_what_has_not_started_makes_no_progress(crowd: Crowd) -> None:
         run(crowd.worker.conn, calls.renew(crowd.worker.session, crowd.worker.received, [], stats=stats))
 
 
+def test_each_start_is_refused_for_its_own_reason(crowd: Crowd) -> None:
+    """Q16, Q18: one that was canceled goes back, one whose token is another's is stale, whatever else the call names."""
+    one, two = (crowd.take(crowd.worker, PLAIN, slots=0) for _ in range(2))
+    crowd.scene.ask("person", calls.cancel(one.task_id, who="ann", why="x"))
+    crossed = two._replace(token=crowd.take(crowd.worker, PLAIN, slots=0).token)
+    with crowd.untouched(one.task_id):
+        told = crowd.worker.turn(starts=[one, crossed]).refused
+    assert told == {one.task_id: "canceled", two.task_id: "stale_token"}
+
+
 def test_a_renewal_gives_back_nothing_of_an_answer_that_is_under_way(crowd: Crowd) -> None:
     """Q10: what a turn brings that it has not heard of yet is no lost answer."""
     for tenant in ("early", "late"):

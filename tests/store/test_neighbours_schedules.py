@@ -135,6 +135,18 @@ def test_a_plan_in_vain_changes_nothing(many: Scene) -> None:
     assert many.rows("SELECT 1 FROM poolkeeper.task") == []
 
 
+def test_a_plan_with_a_problem_fires_none_of_its_slots(many: Scene) -> None:
+    """Q34: whatever it names beside it; the others fire."""
+    many.advance(3600)
+    plans = [planned(one) for one in many.ask("operator", calls.due_schedules(None)).schedules]
+    assert all(len(plan["slots"]) == 1 for plan in plans)
+    plans[0]["problem"] = "no such zone"
+    many.ask("operator", calls.fire_schedules(plans))
+    assert many.value("SELECT count(*) FROM poolkeeper.task") == len(plans) - 1
+    refused = {row["id"]: row["refused"] for row in rows(many).values() if row["refused"]}
+    assert refused == {plans[0]["id"]: "no such zone"}
+
+
 def test_two_that_set_one_at_once_leave_what_the_later_one_said(many: Scene) -> None:
     """The later one waits, and compares with what is there then."""
     place = ("near/a", "acme", "y")
@@ -196,6 +208,7 @@ def test_those_that_nobody_fires_are_told(many: Scene) -> None:
     assert many.value("SELECT poolkeeper.doctor() -> 'schedules'") == {"late": 4, "refused": 1, "first": "near/a y"}
     signs = {f"{q.namespace}/{q.name}": q.schedules for q in many.ask("operator", calls.stats(cluster=None)).queues}
     many.owner.execute("UPDATE poolkeeper.schedule SET refused = 'x' WHERE paused")
+    assert many.value("SELECT poolkeeper.doctor() -> 'schedules' -> 'refused'") == 1
     again = {f"{q.namespace}/{q.name}": q.schedules for q in many.ask("operator", calls.stats(cluster=None)).queues}
     assert signs == again, "one that is paused is not refused"
     assert {name: (told.late, told.refused) for name, told in signs.items()} == {
