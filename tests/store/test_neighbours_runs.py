@@ -110,3 +110,19 @@ def test_builds_of_a_pool_are_of_those_that_have_not_ended(scene: Scene) -> None
     scene.worker(build="last").end()
     (pool,) = scene.ask("operator", calls.stats(cluster=None)).pools
     assert {build.build for build in pool.builds} == {"lives", "last"}
+
+
+def test_a_result_that_cannot_be_kept_is_no_success(crowd: Crowd) -> None:
+    """Q8: the task is dead with the reason and keeps no result; another one of the same call succeeds."""
+    large, small = crowd.take(crowd.worker, PLAIN), crowd.take(crowd.worker, PLAIN)
+    settles = [
+        Settle(each.task_id, each.token, "succeeded", result="x" * n) for each, n in ((large, 2**20), (small, 9))
+    ]
+    with crowd.untouched(large.task_id, small.task_id):
+        told = crowd.worker.turn(settles).verdicts
+    assert {(verdict.code, verdict.state) for verdict in told} == {(None, "dead"), (None, "succeeded")}
+    for place in ("dead", "delivery"):
+        ended = crowd.scene.rows(
+            f"SELECT reason, error_class FROM poolkeeper.{place} WHERE task_id = %s", large.task_id
+        )
+        assert ended == [("permanent_error", "result_too_large")]
