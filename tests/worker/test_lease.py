@@ -88,6 +88,23 @@ def test_an_idle_workers_turns_renew_for_it_until_it_holds_something(stage: Stag
     assert stage.ends(task).deliveries == 1
 
 
+def test_what_was_granted_by_a_turn_that_came_late_runs_all_the_same(stage: Stage) -> None:
+    """Q10, P1: a turn was given up, and reached the server when its successors had been answered: its worker never heard of the lease."""
+    stage.worker().ready()
+    with psycopg.connect(stage.dsn) as conn:
+        row = conn.execute(
+            "SELECT task_id FROM poolkeeper.submit('default/q', 't.count', '1', _notify => false)"
+        ).fetchone()
+        assert row is not None
+        late = conn.execute(
+            "SELECT c.task_id FROM poolkeeper.queue AS q, poolkeeper.session AS s,"
+            " LATERAL poolkeeper.claim_queue(q, s, 1, 1, 1, NULL, NULL, poolkeeper.clock()) AS c WHERE c.kind = 'claimed'"
+        ).fetchone()
+        assert late == row
+    stage.ends(row[0])
+    assert stage.deliveries(row[0]) == ["returned", "succeeded"]
+
+
 def test_a_queue_without_notifications_is_worked_off_by_polling(stage: Stage) -> None:
     """Q15: polling is the truth, a notification a hint."""
     stage.apply(wake_up="Poll")

@@ -37,13 +37,20 @@ SPARED_FOR = 60.0
 """Seconds for which turns of an idle worker may stand in for its renewals, which look after the connection that listens, too."""
 
 
+DOUBT = 60.0
+"""Seconds after a lost answer in which each renewal compares what the process holds with what the store believes: the turn may come late."""
+
+COMPLETE = 8
+"""Every so many renewals compare it in any case; it costs a look at what the session has ever held, where vacuum is kept away."""
+
+
 class Contact:
     """Until when the leases are known to be held: the last answered renewal was sent less than their length ago."""
 
     def __init__(self) -> None:
         self._until = 0.0
         self._vouched_until = 0.0
-        self.in_doubt = True
+        self._doubt_until = 0.0
         self._vouch_at = 0.0
         self.vouched_at = 0.0
 
@@ -57,9 +64,13 @@ class Contact:
         self.vouched_at, self._vouch_at, self._vouched_until = sent, sent + length / 8, sent + length / 2
 
     def doubted(self) -> None:
-        """Note that the answer to a turn is lost: the next renewal is to find out what became of it."""
+        """Note that the answer to a turn is lost: the next renewals are to find out what became of it, perhaps late."""
         self._vouched_until = 0.0
-        self.in_doubt = True
+        self._doubt_until = time.monotonic() + DOUBT
+
+    def in_doubt(self) -> bool:
+        """Return whether a turn of which nobody heard may be at work still."""
+        return time.monotonic() < self._doubt_until
 
     def fades(self) -> bool:
         """Return whether a turn should renew a session that holds nothing: at most eight times in the length of a lease."""
@@ -102,6 +113,7 @@ class Renewal(threading.Thread):
         self._hint = hint
         self._over = threading.Event()
         self._told = False
+        self._renewals = 0
         self._bell, self._rope = os.pipe()
         self._closing = threading.Lock()
         self._closed = False
@@ -197,15 +209,15 @@ class Renewal(threading.Thread):
         return time.monotonic() - max(self.renewed_at, self._contact.vouched_at)
 
     def _renew(self, conn: "psycopg.Connection[Any]") -> None:
-        in_doubt, self._contact.in_doubt = self._contact.in_doubt, False
+        self._renewals += 1
+        complete = self._contact.in_doubt() or self._renewals % COMPLETE == 0
         session, received, held, stats = self._describe()
         sent = time.monotonic()
         try:
             with self._bounded(conn):
-                answer = run(conn, calls.renew(session, received, held, complete=in_doubt, stats=stats))
-        except BaseException as error:
-            self._contact.in_doubt = in_doubt or self._contact.in_doubt
-            if isinstance(error, psycopg.Error) and error.sqlstate == UNKNOWN_SESSION:
+                answer = run(conn, calls.renew(session, received, held, complete=complete, stats=stats))
+        except psycopg.Error as error:
+            if error.sqlstate == UNKNOWN_SESSION:
                 self._unknown()
             raise
         self.renewed_at = time.monotonic()
