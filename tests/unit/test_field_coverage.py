@@ -23,6 +23,7 @@ SECRETS = "tests/unit/test_children.py::test_the_secrets_of_the_database_are_mou
 GRACE = "tests/unit/test_grace.py::test_each_part_of_the_policy_has_its_effect"
 UP_STEP = "tests/unit/test_scaling.py::test_an_explicit_step_binds_from_zero_too"
 DOWN_STEP = "tests/unit/test_scaling.py::test_steps_bound_the_shrinking"
+FEEDBACK = "tests/operator/test_quota_feedback.py::"
 QUOTA = "tests/operator/test_quota.py::"
 RETENTION = POLICY + "test_retention"
 COVERED = {
@@ -146,6 +147,10 @@ COVERED = {
     "WorkerPool.rollout.maxSurge": NO_BUILD,
     "WorkerPool.rollout.maxUnavailable": NO_BUILD,
     "ProviderQuota.limits.concurrentCalls": QUOTA + "test_a_suspended_quota_stops_new_tasks_and_a_raised_one_lets_more",
+    "ProviderQuota.reservePercent": FEEDBACK + "test_what_is_kept_back_is_never_given",
+    "ProviderQuota.adaptive.cutPercent": FEEDBACK + "test_the_store_keeps_to_what_the_quota_says_of_cuts",
+    "ProviderQuota.adaptive.floorPercent": FEEDBACK + "test_the_store_keeps_to_what_the_quota_says_of_cuts",
+    "ProviderQuota.adaptive.recoverPercentPerMinute": FEEDBACK + "test_the_store_keeps_to_what_the_quota_says_of_cuts",
     "ProviderQuota.suspended": QUOTA + "test_a_suspended_quota_stops_new_tasks_and_a_raised_one_lets_more",
     "ProviderQuota.shares.pools[].namespace": QUOTA + "test_two_pools_share_by_weight_and_never_pass_the_quota",
     "ProviderQuota.shares.pools[].name": QUOTA + "test_two_pools_share_by_weight_and_never_pass_the_quota",

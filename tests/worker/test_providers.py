@@ -77,6 +77,7 @@ def flights(model_log: Calls, begin: float, end: float = float("inf")) -> int:
     return most
 
 
+@pytest.mark.wide
 def test_after_a_refusal_nothing_begins_before_retry_after_and_then_half(stage: Stage, tmp_path: Path) -> None:
     """Q40: two workers, one hears the 429, both keep to it; calls in flight never pass the quota, nor its half afterwards."""
     use(stage)
@@ -123,6 +124,7 @@ def test_reports_come_from_threads_and_from_processes_of_their_own(stage: Stage)
     assert "spec.providers of the WorkerPool" in worker.log
 
 
+@pytest.mark.wide
 def test_a_report_that_cannot_be_told_fails_nobody(own_stage: Stage, server: Server) -> None:
     """Q40: the store is away; the handler goes on with False, within seconds, and its success is kept for later."""
     use(own_stage)

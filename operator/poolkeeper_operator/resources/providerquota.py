@@ -75,12 +75,33 @@ class Shares(Model):
     )
 
 
+class Adaptive(Model):
+    """How the quota follows what workers report: what the provider refuses lowers it at once, time raises it again."""
+
+    cut_percent: int = Field(
+        50, ge=1, le=99, description="Percent of what is in force that a refusal (429) takes away; 50 halves it."
+    )
+    floor_percent: int = Field(10, ge=1, le=100, description="Percent of the whole below which it is never cut.")
+    recover_percent_per_minute: int = Field(
+        5, ge=1, le=100, description="Percent of the whole that come back in a minute without a refusal."
+    )
+
+
 class ProviderQuotaSpec(Model):
     """What a provider allows."""
 
     limits: Limits = Field(description="What the provider allows to all its users together.")
     suspended: StrictBool = Field(
         default=False, description="True: no pool starts a task that uses the provider; what runs goes on."
+    )
+    reserve_percent: int = Field(
+        5,
+        ge=0,
+        le=90,
+        description="Percent of the limit, rounded down, that is never given to pools: for users that are none.",
+    )
+    adaptive: Adaptive = Field(
+        Adaptive(), description="How it follows what workers report by ctx.report_provider. Absent: by the defaults."
     )
     allowed_namespaces: AllowedNamespaces = Field(
         AllowedNamespaces(), description="Whose pools may use it. Absent: this namespace's."
@@ -90,6 +111,10 @@ class ProviderQuotaSpec(Model):
         (),
         description="Where the provider is, for the network policies of the pools that use it. Absent or empty: their egress is not restricted.",
     )
+
+    def to_divide(self) -> int:
+        """Concurrent calls for pools: the limit less the reserve."""
+        return self.limits.concurrent_calls - self.limits.concurrent_calls * self.reserve_percent // 100
 
 
 class Calls(StatusModel):

@@ -4,12 +4,13 @@ Names are part of the API. Labels are namespaces and names only; an object that 
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import Counter, Gauge
 
 from poolkeeper.store.rows import QueueStats
+from poolkeeper.store.signs import ProviderStats
 from poolkeeper.store.tending import Upkeep
 from poolkeeper_operator.act.trouble import KINDS
 from poolkeeper_operator.act.trouble import VACUUM as HELD
@@ -18,6 +19,7 @@ from poolkeeper_operator.decide.decision import Decision
 _POOL = ("namespace", "pool")
 _QUEUE = ("namespace", "queue")
 _DATABASE = ("namespace", "database")
+_QUOTA = ("namespace", "quota")
 
 POOL_GAUGES: Mapping[str, Gauge] = {
     "wanted": Gauge("poolkeeper_pool_wanted_pods", "Pods that the work of a pool asks for.", _POOL),
@@ -34,6 +36,20 @@ POOL_GAUGES: Mapping[str, Gauge] = {
         "poolkeeper_pool_drain_budget_ok", "1 while its drains fit into the grace of its pods (DrainBudgetOK).", _POOL
     ),
     "blind": Gauge("poolkeeper_pool_blind", "1 while the pool's queues cannot be read.", _POOL),
+}
+QUOTA_GAUGES: Mapping[str, Gauge] = {
+    "percent": Gauge(
+        "poolkeeper_quota_percent", "What is left of a provider's quota after what it refused; 100: all.", _QUOTA
+    ),
+    "throttled": Gauge(
+        "poolkeeper_quota_throttled_reports", "Reports of workers that the provider refused (429), in total.", _QUOTA
+    ),
+    "ok": Gauge("poolkeeper_quota_ok_reports", "Reports of workers that it answered, in total.", _QUOTA),
+    "failed": Gauge(
+        "poolkeeper_quota_failed_reports", "Reports of workers that it failed otherwise, in total.", _QUOTA
+    ),
+    "requests": Gauge("poolkeeper_quota_reported_requests", "Requests that workers reported, in total.", _QUOTA),
+    "tokens": Gauge("poolkeeper_quota_reported_tokens", "Tokens that workers reported, in total.", _QUOTA),
 }
 QUEUE_GAUGES: Mapping[str, Gauge] = {
     "ready": Gauge("poolkeeper_queue_runnable_tasks", "Tasks that could run now (counted up to 10000).", _QUEUE),
@@ -200,6 +216,13 @@ def tell_queue(stats: QueueStats, unable: int) -> None:
     }
     for name, value in values.items():
         QUEUE_GAUGES[name].labels(stats.namespace, stats.name).set(value)
+
+
+def tell_quota(namespace: str, quota: str, percent: float, seen: Sequence[ProviderStats]) -> None:
+    """What workers reported of a quota, in all databases that grant it."""
+    QUOTA_GAUGES["percent"].labels(namespace, quota).set(percent)
+    for name in ("throttled", "ok", "failed", "requests", "tokens"):
+        QUOTA_GAUGES[name].labels(namespace, quota).set(sum(getattr(one, name) for one in seen))
 
 
 def tell_trouble(namespace: str, queue: str, kinds: Iterable[str]) -> None:

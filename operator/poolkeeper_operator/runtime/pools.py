@@ -130,6 +130,8 @@ class Pools:
         pods = living(manifests)
         refusal = _sentence("a child of the pool", problem) if problem and problem.status in DENIED else ""
         share = self._allotment(pool, spec)
+        lowered = self._shares.providers.of(f"{namespace}/{name}", spec)
+        throttled = lowered[1].sentence(lowered[0]) if lowered else ""
         nobody = self._unable(namespace, spec, place) if sized is not None and sized.view is not None else ()
         seen = poolstatus.Seen(
             pool,
@@ -145,6 +147,7 @@ class Pools:
             present_pods(manifests),
             refusal,
             nobody,
+            throttled,
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
         metrics.tell_pool_conditions(namespace, name, status["conditions"])

@@ -52,6 +52,7 @@ class Seen:
     all_pods: int = 0  # terminating ones too
     refusal: str = ""  # what the API server refuses of its children
     unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
+    throttled: str = ""  # what a provider of its refused, in words
 
 
 def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
@@ -257,6 +258,8 @@ def _quota(seen: Seen) -> Condition:
     share = seen.allotment.share
     limited = seen.sized is not None and seen.sized.decision.limited_by is LimitedBy.PROVIDER_QUOTA
     closed = seen.allotment.slots == 0
+    if seen.throttled and not closed:
+        return Condition("QuotaLimited", "True", "Throttled", f"{seen.throttled}; {share.sentence}")
     return Condition("QuotaLimited", verdicts.truth(limited or closed), str(share.reason), share.sentence)
 
 

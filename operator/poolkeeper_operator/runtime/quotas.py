@@ -10,6 +10,7 @@ from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.resources import ProviderQuotaSpec, ProviderQuotaStatus, ResourceError
 from poolkeeper_operator.resources.providerquota import Calls, EffectiveCalls, GrantedPool
+from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import POOL, QUOTA
 from poolkeeper_operator.runtime.shares import Shares
@@ -32,16 +33,23 @@ class Quotas:
             return AGAIN
         self._wake_users(f"{namespace}/{name}")
         if manifest is None:
+            metrics.forget(metrics.QUOTA_GAUGES, namespace, name)
             return None
         try:
             spec = self._context.spec(ProviderQuotaSpec, manifest)
         except ResourceError as error:
             text = f"{error}; until then no pool may use it"
             return await self._write(manifest, verdicts.stalled("InvalidSpec", text), {})
-        calls = 0 if spec.suspended else spec.limits.concurrent_calls
+        calls, why = spec.to_divide(), None
         granted = self._shares.of_quota(f"{namespace}/{name}")[:MOST]
+        lowered = self._shares.providers.throttles.get(f"{namespace}/{name}")
+        if lowered is not None:
+            calls, why = lowered.share(calls), lowered.sentence(f"{namespace}/{name}")
+        throttled = _throttled(why)
+        if spec.suspended:
+            calls, why = 0, "suspended"
         status = ProviderQuotaStatus(
-            effective=EffectiveCalls(concurrent_calls=calls, reason="suspended" if spec.suspended else None),
+            effective=EffectiveCalls(concurrent_calls=calls, reason=why),
             used=Calls(concurrent_calls=self._shares.used.get(f"{namespace}/{name}", 0)),
             pools=tuple(
                 GrantedPool(
@@ -54,9 +62,9 @@ class Quotas:
         ).as_status()
         if spec.suspended:
             text = "suspended: no pool starts a task that uses it; set spec.suspended to false to go on"
-            return await self._write(manifest, verdicts.ready("Suspended", text), status)
-        text = f"{calls} concurrent calls, shared by {len(granted)} pools"
-        return await self._write(manifest, verdicts.ready("Dividing", text), status)
+            return await self._write(manifest, [*verdicts.ready("Suspended", text), throttled], status)
+        text = f"{spec.to_divide()} concurrent calls, shared by {len(granted)} pools"
+        return await self._write(manifest, [*verdicts.ready("Dividing", text), throttled], status)
 
     def _wake_users(self, quota: str) -> None:
         """A changed quota is divided anew at once: whoever waits for the next tick waits for the databases of its pools."""
@@ -83,3 +91,11 @@ class Quotas:
         status = {**figures, "observedGeneration": generation, "conditions": conditions}
         again = await self._context.write_status(QUOTA, manifest, status)
         return AGAIN if again is None else again
+
+
+def _throttled(why: str | None) -> Condition:
+    if why is None:
+        return Condition(
+            "Throttled", "False", "NotThrottled", "the provider refuses nothing, as far as workers report it"
+        )
+    return Condition("Throttled", "True", "TooManyRequests", f"{why}; what pools may run is lowered meanwhile")

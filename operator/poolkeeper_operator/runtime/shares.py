@@ -17,10 +17,11 @@ from poolkeeper_operator.decide.reasons import LimitedBy, QuotaReason
 from poolkeeper_operator.decide.signals import Cap
 from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.resources import ProviderQuotaSpec, ResourceError, WorkerPoolSpec
-from poolkeeper_operator.resources.providerquota import From
+from poolkeeper_operator.resources.providerquota import Adaptive, From
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.kinds import POOL, QUOTA
+from poolkeeper_operator.runtime.providers import Providers
 
 
 @dataclass(frozen=True)
@@ -39,9 +40,14 @@ class Shares:
     context: Context
     allotments: Mapping[str, Allotment] = field(default_factory=dict)
     used: Mapping[str, int] = field(default_factory=dict)  # calls declared by running tasks, by quota
+    providers: Providers = field(init=False)
+    _adaptive: dict[str, Adaptive] = field(default_factory=dict)
     _told: dict[str, Told] = field(default_factory=dict)
     _uses: dict[str, PoolUse] = field(default_factory=dict)
     _gone: dict[str, Link] = field(default_factory=dict)  # pools without a WorkerPool whose pods may still claim
+
+    def __post_init__(self) -> None:
+        self.providers = Providers(self.context)
 
     async def divide(
         self, ticked: Link, pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]], demand: Mapping[str, int]
@@ -65,7 +71,10 @@ class Shares:
             for key in quotas:
                 self.context.enqueue(QUOTA, *key.split("/"))
         self.used = _used(uses.values())
-        for pool, cap in self._changes(ticked, pools):
+        self.providers.learn()
+        changes = self._changes(ticked, pools)
+        await self.providers.tell(ticked, pools, self._adaptive)  # before a pool may run more
+        for pool, cap in changes:
             await ticked.call(calls.set_pool(pool, max_running=cap, term=ticked.term))
             self._told[pool] = Told(cap, self.context.now(), sure=True)
 
@@ -78,7 +87,10 @@ class Shares:
             return (
                 Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=0, sentence="its share of the quota is not in force yet"),
             )
-        return (Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=allotment.slots, sentence=allotment.share.sentence),)
+        slots, sentence, found = allotment.slots, allotment.share.sentence, self.providers.of(pool, spec)
+        if found is not None and slots:
+            slots, sentence = found[1].share(slots), found[1].sentence(found[0])
+        return (Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=slots, sentence=sentence),)
 
     def in_force(self, pool: str) -> bool:
         """Whether the store has a cap of this pool's."""
@@ -203,9 +215,10 @@ class Shares:
             except ResourceError:
                 found[key] = Quota(key=key, concurrent_calls=None)
                 continue
+            self._adaptive[key] = spec.adaptive
             found[key] = Quota(
                 key=key,
-                concurrent_calls=spec.limits.concurrent_calls,
+                concurrent_calls=spec.to_divide(),
                 suspended=spec.suspended,
                 namespaces=await self._allowed(meta["namespace"], spec, users),
                 weights={f"{share.namespace}/{share.name}": share.weight for share in spec.shares.pools},
