@@ -67,6 +67,7 @@ def test_idle_goes_first_nobody_claims_and_drained_says_when_nothing_runs(three)
     until(lambda: cap(stage) is None)
 
 
+@pytest.mark.wide
 def test_no_busy_pod_is_ended_while_an_idle_one_exists(three, audit):
     """O17: by the writes to the Deployment and what was left of the pods at each of them."""
     stage, _, busy = three
@@ -89,6 +90,7 @@ def test_no_busy_pod_is_ended_while_an_idle_one_exists(three, audit):
     assert set(gone[1:]) == set(busy)
 
 
+@pytest.mark.wide
 def test_drained_in_other_modes_tells_of_this_moment(stage, operator):
     """O3: True at zero, with a reason that says that it may change; False with what is left."""
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail"))

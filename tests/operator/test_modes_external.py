@@ -85,6 +85,7 @@ def test_elsewhere_a_value_in_spec_replicas_is_named_and_not_obeyed(stage, opera
     assert stage.replicas("mail") == 0
 
 
+@pytest.mark.wide
 def test_a_value_that_was_written_before_external_is_not_obeyed_afterwards(stage, operator):
     """O19: the present size stands until the other scaler writes anew, and spec.replicas says that size meanwhile."""
     stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail", scaling={"min": 6}))
@@ -128,6 +129,7 @@ def raw(stage):
     return f"/apis/poolkeeper.dev/v1alpha1/namespaces/{stage.namespace}/workerpools/mail/scale"
 
 
+@pytest.mark.wide
 def test_the_quota_holds_in_external(stage, operator):
     """O15, O19: no more pods than the share of the quota can use, and the store grants no more tasks."""
     providers = [{"name": "api", "quotaRef": {"name": "api"}, "perTask": {"concurrentCalls": 1}}]
@@ -141,6 +143,7 @@ def test_the_quota_holds_in_external(stage, operator):
     assert pools[f"{stage.namespace}/mail"] == 3
 
 
+@pytest.mark.wide
 def test_a_restarted_operator_obeys_what_it_obeyed_before(stage, start_operator):
     """O19, O28: External is remembered in the status, so that a restart is no hand-over."""
     first = start_operator().wait_ready()

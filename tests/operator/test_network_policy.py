@@ -35,6 +35,7 @@ def mail(stage, operator):
     return stage
 
 
+@pytest.mark.wide
 def test_pods_may_reach_what_is_given_once_all_of_it_is(mail):
     """O5: in only to probes and metrics; out to DNS, database, providers and the pool's own; a change is no rollout."""
     stage = mail
@@ -70,6 +71,7 @@ def test_pods_may_reach_what_is_given_once_all_of_it_is(mail):
     assert restricted(stage, *store, to("10.64.0.0/10", 443))
 
 
+@pytest.mark.wide
 def test_it_belongs_to_the_pool_comes_back_and_leaves_the_rest_alone(mail, audit):
     """O5: an owner reference, labels of others survive, a deleted or opened one is mended, a converged one not written."""
     stage = mail

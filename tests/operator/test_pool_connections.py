@@ -54,6 +54,7 @@ def test_two_pools_share_the_connections_and_never_pass_them(crowded):
     assert max(seen) == 6
 
 
+@pytest.mark.wide
 def test_neither_minimum_nor_another_scaler_stands_above_the_connections(crowded):
     """O15, O19: an idle pod is connected as well as a busy one."""
     stage = crowded

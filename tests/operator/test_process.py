@@ -84,6 +84,7 @@ def poolkeeper(*argv):
     return subprocess.run([sys.executable, "-m", "poolkeeper", *argv], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.wide
 def test_decisions_are_recomputed_from_what_explain_printed(stage, operator, kubeconfig):
     """O11: up, idle pods down, and to zero; the JSON alone, without cluster and store, gives each of them again, to the bit."""
     stage.apply(stage.db(), stage.queue("mail", visibilityTimeout="10m"), stage.pool("mail"))
