@@ -87,7 +87,12 @@ AS $$
         'dead_recent', (SELECT count(*) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '1 minute'),
         'dead_lately', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND d.died_at > _now - interval '5 minutes' LIMIT 100000) AS x),
         'dead_oldest', extract(epoch FROM _now - (SELECT min(d.died_at) FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id)),
-        'expired', poolkeeper.expired_lately((_q).id, _now), 'schedules', poolkeeper.schedule_trouble((_q).id, (_q).paused, _now),
+        -- called where there is something: a function costs ten times as much as the probe
+        'expired', CASE WHEN EXISTS (SELECT FROM poolkeeper.expiry AS e WHERE e.queue_id = (_q).id)
+                        THEN poolkeeper.expired_lately((_q).id, _now) ELSE '{"live": 0, "dead": 0}' END,
+        'schedules', CASE WHEN EXISTS (SELECT FROM poolkeeper.schedule AS s WHERE s.queue_id = (_q).id AND s.look_at < _now - interval '2 minutes')
+                            OR EXISTS (SELECT FROM poolkeeper.schedule AS s WHERE s.queue_id = (_q).id AND s.refused IS NOT NULL AND NOT s.paused)
+                          THEN poolkeeper.schedule_trouble((_q).id, (_q).paused, _now) ELSE '{"late": 0, "refused": 0}' END,
         'posts', (SELECT count(*) FROM (SELECT FROM poolkeeper.dead_post AS p WHERE p.queue_id = (_q).id LIMIT 1000) AS x),
         'dead_unannounced', EXISTS (SELECT FROM poolkeeper.dead AS d WHERE d.queue_id = (_q).id AND (d.batch IS NULL OR d.batch < 0)),
         'suspects', coalesce((SELECT sum(u.n) FROM suspects AS u), 0),
