@@ -95,6 +95,18 @@ def test_a_letter_that_died_otherwise_keeps_its_own_error(scene: Scene) -> None:
     assert told(scene, task) == [("explained", OOM), ("ended", "no such user")]
 
 
+def test_a_letter_that_died_without_a_word_is_not_given_another_delivery_s(scene: Scene) -> None:
+    """O26: its last delivery ended as its handler said; what ended the one before is told of that one."""
+    _, (task,) = holding(scene)
+    died = now(scene)
+    expire(scene)
+    other = scene.worker(pod_uid="u-2")
+    other.settle(other.alone(), "dead")
+    report(scene, died)
+    (letter,) = scene.ask("person", calls.dead_letters("q"))
+    assert (letter.task_id, letter.error) == (task, None)
+
+
 def test_the_process_before_a_restart_and_the_one_after_it_are_told_apart(scene: Scene) -> None:
     """O26: one pod, two containers one after the other; each session has how its own process ended."""
     _, (first,) = holding(scene, type="a.b")
@@ -117,6 +129,9 @@ def test_who_lives_or_left_well_is_not_said_to_have_crashed(scene: Scene) -> Non
     died = now(scene) - timedelta(seconds=30)
     alive.renew(task)
     assert report(scene, died) == 0
+    scene.advance(10)
+    alive.renew(task)
+    assert report(scene, now(scene) - timedelta(seconds=6)) == 0, "it was heard of after that moment"
     gone, _ = holding(scene, uid="u-2")
     gone.end()
     assert report(scene, now(scene), uid="u-2") == 0

@@ -65,6 +65,37 @@ def test_a_gap_in_which_nobody_could_renew_counts_for_nobody(scene: Scene) -> No
     assert queue_of(scene).expired.live == 0
 
 
+def test_what_a_proven_outage_ended_is_no_expiry_of_a_worker_s(scene: Scene) -> None:
+    """O25, Q23: another one came back from the gap, so there was one; who did not is not said to have died."""
+    scene.submit()
+    scene.worker().take()
+    other = scene.worker()
+    scene.jump(60)
+    other.renew()
+    scene.advance(16)
+    other.renew()
+    scene.sweep()
+    assert [row.reason for row in scene.rows("SELECT reason FROM poolkeeper.delivery")] == ["outage"]
+    assert queue_of(scene).expired == Expired()
+
+
+def test_a_further_lease_after_a_gap_is_no_sign_of_life(scene: Scene) -> None:
+    """O25, Q23: it lost one lease, and was given time for another by a gap; it did not renew by itself."""
+    scene.queue("long", visibility_timeout_seconds=600)
+    worker = scene.worker(queues=("q", "long"))
+    scene.submit()
+    worker.take()
+    scene.submit(queue="long")
+    worker.take()
+    scene.advance(16)
+    scene.sweep()
+    assert queue_of(scene).expired == Expired(live=0, dead=1)
+    scene.jump(60)
+    scene.sweep()
+    assert scene.rows("SELECT 1 FROM poolkeeper.session WHERE graces = 1"), "it was given time"
+    assert queue_of(scene).expired == Expired(live=0, dead=1)
+
+
 def test_dead_letters_tell_their_age_and_the_last_five_minutes(scene: Scene) -> None:
     """O2, O25: the oldest one's age, and how many died lately."""
     worker = scene.worker()
@@ -106,6 +137,14 @@ def test_slots_that_are_late_or_refused_are_told_with_the_first_one(scene: Scene
     scene.owner.execute("UPDATE poolkeeper.schedule SET refused = 'queue_limit (10)' WHERE name = 'a'")
     told = queue_of(scene).schedules
     assert (told.refused, told.first_refused, told.why) == (1, "a", "queue_limit (10)")
+    scene.owner.execute("UPDATE poolkeeper.schedule SET refused = 'queue_limit (10)'")
+    scene.ask("person", calls.pause_schedule("q", "a", True))
+    scene.owner.execute("UPDATE poolkeeper.schedule SET refused = 'queue_limit (10)'")
+    told = queue_of(scene).schedules
+    assert (told.refused, told.first_refused) == (1, "b"), "a schedule that is paused fires nothing"
+    scene.owner.execute("UPDATE poolkeeper.schedule SET refused = NULL")
+    scene.ask("person", calls.pause_schedule("q", "a", False))
+    scene.owner.execute("UPDATE poolkeeper.schedule SET refused = 'queue_limit (10)' WHERE name = 'a'")
     scene.queue("q", paused=True)
     assert (queue_of(scene).schedules.late, queue_of(scene).schedules.refused) == (0, 1)
 
