@@ -235,7 +235,7 @@ class Turns:
             began=time.monotonic(),
         )
         since = turn.began - self._swept_at if self._swept_at else None
-        sweep = since is None or since >= self._sweep_every
+        sweep = since is None or since >= (self._sweep_every if self._slots.running else SWEEP_EVERY)
         self.number += 1
         call = calls.turn(
             self.session, self.number, self.received, turn.settles, asked.want,
