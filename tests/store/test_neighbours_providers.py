@@ -32,7 +32,11 @@ def test_providers_are_of_one_pool_and_reports_of_one_quota(crowd: Crowd) -> Non
     assert changed(before, quotas(crowd)) == {"a/api"}
     with crowd.untouched():
         assert scene.ask("operator", calls.set_providers("local/p", wanted[::-1])) is False
-    held = crowd.worker.take()
+    pools = {pool.pool: pool.providers for pool in scene.ask("operator", calls.stats(cluster=None)).pools}
+    assert pools["local/p"] == {"api": "a/api", "mail": "a/mail"}
+    assert pools["other/p"] == {"api": "b/api", "mail": "a/mail"}
+    assert not pools["local/doomed"]
+    held, beside = crowd.worker.claim(2)
     before = quotas(crowd)
     with crowd.untouched() as own:
         own.tables.add("provider")
@@ -42,7 +46,7 @@ def test_providers_are_of_one_pool_and_reports_of_one_quota(crowd: Crowd) -> Non
     assert changed(before, after) == {"a/api"}
     assert (after["a/api"].throttled, after["a/api"].tokens, after["a/api"].requests) == (1, 3, 1)
     with crowd.untouched():
-        for name, token in (("nobody", held.token), ("api", "x" * len(held.token))):
+        for name, token in (("nobody", held.token), ("api", beside.token)):
             call = calls.report_provider(held.task_id, token, reported(name, 429, retry_after=9))
             assert scene.ask("worker", call).code in {"unknown_provider", "stale_token"}
     before = quotas(crowd)

@@ -155,6 +155,7 @@ def test_nothing_is_claimed_ahead_that_would_start_while_it_is_closed(scene: Sce
     scene.ask("operator", calls.set_pool("local/other", max_running=8))
     use(scene, "local/other")
     assert len(scene.worker(pool="local/other").claim(5, slots=2)) == 2
+    assert len(scene.worker().claim(3, slots=1)) == 3, "a pool without any goes on as before"
 
 
 def test_all_pools_of_a_quota_are_lowered_and_no_other(scene: Scene) -> None:
@@ -234,16 +235,18 @@ def test_a_name_that_the_pool_does_not_have_changes_nothing(scene: Scene) -> Non
 
 
 def test_reports_at_once_are_one_cut(scene: Scene) -> None:
-    """Q40: the second waits for the first and sees its cut."""
+    """Q40: the second waits for the first, sees its cut, and does not open what that has closed."""
     use(scene)
     first, second = scene.worker().claim(2)
     conn = scene.connect("worker", autocommit=False)
-    assert run(conn, calls.report_provider(first.task_id, first.token, reported("api", 429))).percent == 50
-    with meanwhile(lambda: tell(scene, second)) as other:
+    report = reported("api", 429, retry_after=60)
+    assert run(conn, calls.report_provider(first.task_id, first.token, report)).percent == 50
+    with meanwhile(lambda: tell(scene, second, retry_after=1)) as other:
         await_blocked(scene)
         assert room(scene) == 8, "nobody who claims waits for a report"
         conn.commit()
     assert other.result().percent == pytest.approx(50, abs=0.1)
+    assert known(scene).retry_at == scene.value("SELECT cut_at + interval '60 s' FROM poolkeeper.provider")
 
 
 BAD = {

@@ -33,8 +33,11 @@ END $$;
 
 -- A pool with providers claims nothing ahead of its free slots: what waits in a worker would start while they are closed.
 CREATE OR REPLACE FUNCTION poolkeeper.slots_only(_pool_id integer, _slots integer) RETURNS integer
-LANGUAGE sql STABLE
-AS $$ SELECT CASE WHEN p.provider_ids IS NOT NULL THEN _slots ELSE 2147483647 END FROM poolkeeper.pool AS p WHERE p.id = _pool_id $$;
+LANGUAGE plpgsql STABLE
+AS $$
+BEGIN
+    RETURN (SELECT CASE WHEN p.provider_ids IS NOT NULL THEN _slots ELSE 2147483647 END FROM poolkeeper.pool AS p WHERE p.id = _pool_id);
+END $$;
 
 -- Which providers a pool's tasks use, by the names that its handlers know: [{name, quota, cut, floor, recover}], with the
 -- quota's own policy. True: something changed.
