@@ -35,16 +35,8 @@ def stage(pg_template: Callable[[], Database]) -> Iterator[Database]:
 
 @pytest.fixture
 def this_month_again(stage: Database) -> Iterator[None]:
-    """For tests that go far into the future, since the stage is shared: the months of the history are those of today, before and after.
-
-    On the last day of a month some hours are far enough.
-    """
-    _this_month(stage)
+    """For tests that go far into the future, since the stage is shared: the months of the history are those of today again."""
     yield
-    _this_month(stage)
-
-
-def _this_month(stage: Database) -> None:
     with stage.connect() as conn:
         query = "SELECT relname FROM pg_class WHERE relname ~ '^(event|delivery)_standard_[0-9]{6}$'"
         there = [name for (name,) in conn.execute(query)]

@@ -159,7 +159,12 @@ def test_months_get_partitions_ahead_and_rows_find_their_place(scene: Scene) -> 
             "SELECT relname FROM pg_class WHERE relname ~ '^(delivery|event)_standard_[0-9]{6}$' AND relkind = 'r'"
         )
     }
-    assert len(names) == 6
+    # on the last day of a month others went into the next one by some hours, and the stage is shared: there may be more
+    assert names >= {
+        f"{kind}_standard_{scene.value('SELECT to_char(date_trunc(%s, now()) + make_interval(months => %s), %s)', 'month', n, 'YYYYMM')}"
+        for kind in ("delivery", "event")
+        for n in range(3)
+    }
     scene.submit()
     worker = scene.worker()
     worker.succeed(worker.take())

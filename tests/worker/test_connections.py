@@ -56,13 +56,13 @@ def test_behind_a_transaction_pooler_it_polls_and_listens_on_the_direct_way_if_t
     stage.ends(stage.submit("t.count"))
 
 
-def test_nothing_that_may_go_through_a_pooler_prepares_statements(stage: Stage) -> None:
-    """C20: a pooler in transaction mode mixes sessions: clients, commands, and a worker that is told of it prepare nothing."""
+def test_a_client_prepares_its_submit_where_the_backend_is_its_own(stage: Stage) -> None:
+    """F2: once, however many it submits; what it is through a pooler is told by test_pooler."""
     with Client(dsn=stage.dsn) as client:
         for n in range(20):
             client.submit("default/q", "t.count", n)
         assert client._own is not None
-        assert client._own.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+        assert client._own.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (1,)
 
 
 def _end_connections(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from fixtures.poolers import pooled
 from fixtures.workers import Stage, Worker, eventually
 from lab.pgbouncer import Pooler
 from lab.postgres import Server
+from poolkeeper import Client
 from poolkeeper.store import calls
 
 pytestmark = pytest.mark.wide
@@ -49,6 +50,17 @@ def complaints(server: Server, pooler: Pooler, workers: list[Worker]) -> list[st
         *(line for line in pooler.log.splitlines() if " WARNING " in line or " ERROR " in line),
         *(line for worker in workers for line in worker.log.splitlines() if " info " not in line),
     ]
+
+
+def test_a_client_prepares_nothing_through_a_pooler(behind: tuple[Stage, Pooler]) -> None:
+    """C20: its statement would now and then be another client's; where the backend is its own it is prepared (test_connections)."""
+    stage, _ = behind
+    stage.apply()
+    with Client(dsn=stage.dsn) as client:
+        for n in range(30):
+            client.submit("default/q", "t.count", n)
+            assert client._own is not None
+            assert client._own.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("processes", [5, pytest.param(20, marks=[pytest.mark.deep, pytest.mark.timeout(600)])])
