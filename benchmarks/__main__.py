@@ -3,12 +3,12 @@
 import argparse
 import sys
 
-from benchmarks import bulk, drain, figures, flatness, footprint, hog, pickup, recovery, scaling, submit
+from benchmarks import bulk, drain, endurance, figures, flatness, footprint, hog, pickup, recovery, scaling, submit
 from benchmarks.peers import Peer, installed
 from benchmarks.rig import Rig
 from lab.postgres import Server
 
-STORE = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F11")
+STORE = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F11", "F12", "F13", "F14")
 OPERATOR = ("F20", "F26")
 BESIDE_PEERS = {"F1", "F2", "F3"}
 
@@ -33,6 +33,7 @@ def store(ids: set[str], peers: list[Peer], *, quick: bool) -> list[figures.Figu
             found += hog.figures(rig, quick=quick)
         if "F9" in ids:
             found += recovery.figures(rig, rounds=rounds)
+        found += endurance.figures(rig, ids, quick=quick)
     return found
 
 

@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import time
+from typing import Any
 
-from poolkeeper import Context, Poolkeeper
+from poolkeeper import Context, Poolkeeper, RetryAfter
 
 app = Poolkeeper()
 
@@ -25,6 +26,22 @@ async def pickup(payload: dict[str, int]) -> float:
 async def long(payload: dict[str, float], ctx: Context) -> None:
     """Say which process runs it, in the checkpoint, then take its time."""
     await ctx.save_checkpoint({"pid": os.getpid(), "delivery": ctx.delivery})
+    await asyncio.sleep(payload["seconds"])
+
+
+@app.task("bench.short")
+async def short(payload: dict[str, float]) -> None:
+    """Take some time."""
+    await asyncio.sleep(payload.get("seconds", 0.05))
+
+
+@app.task("bench.trace")
+async def from_trace(payload: dict[str, Any], ctx: Context) -> None:
+    """A call of a model: the first time some meet a limit or a time-out."""
+    if ctx.delivery == 1 and payload["first"] == "429":
+        raise RetryAfter(0.2, "429")
+    if ctx.delivery == 1 and payload["first"] == "timeout":
+        raise TimeoutError
     await asyncio.sleep(payload["seconds"])
 
 
