@@ -208,5 +208,6 @@ def test_an_idle_worker_is_told_to_come_when_the_next_lease_can_expire(scene: Sc
     idle.renew()
     assert timedelta(seconds=1) < idle.turn(want=1).come_again < timedelta(seconds=2.2)
     scene.advance(2.1)
+    assert idle.turn(want=1).come_again < timedelta(seconds=0.3), "one that did not sweep is told to come once more"
     assert idle.turn(want=1, sweep=True).come_again < timedelta(seconds=0.1)
     assert idle.turn(want=1).isolate

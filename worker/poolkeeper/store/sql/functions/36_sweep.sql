@@ -184,14 +184,16 @@ AS $$
         (SELECT extract(epoch FROM min(d.due_at) - _now)::double precision
          FROM unnest((_session).queue_ids) AS u (id)
          CROSS JOIN LATERAL (SELECT k.due_at FROM poolkeeper.later AS k WHERE k.queue_id = u.id ORDER BY k.due_at LIMIT 1) AS d),
-        (SELECT extract(epoch FROM min(poolkeeper.lease_until(u.renewed_at, t.least, NULL)) - _now)::double precision + 0.05
+        (SELECT min(CASE WHEN poolkeeper.lease_until(u.renewed_at, t.least, NULL) > _now
+                         THEN extract(epoch FROM poolkeeper.lease_until(u.renewed_at, t.least, NULL) - _now)::double precision + 0.05
+                         ELSE 0.25 END)  -- just now: the turn that looked may not have swept
          FROM (SELECT s.queue_ids, array_agg(s.renewed_at) AS renewed
                FROM (SELECT k.queue_ids, k.renewed_at FROM poolkeeper.session AS k
                      WHERE k.pool_id = (_session).pool_id AND k.ended_at IS NULL AND k.id <> (_session).id LIMIT 100) AS s
                GROUP BY s.queue_ids) AS g
          CROSS JOIN LATERAL (SELECT min(q.visibility_timeout) AS least FROM poolkeeper.queue AS q WHERE q.id = ANY (g.queue_ids) OFFSET 0) AS t
          CROSS JOIN unnest(g.renewed) AS u (renewed_at)
-         WHERE poolkeeper.lease_until(u.renewed_at, t.least, NULL) > _now),
+         WHERE poolkeeper.lease_until(u.renewed_at, t.least, NULL) > _now - interval '1.1 seconds'),
         (SELECT extract(epoch FROM least(l.run_by, l.progress_by) - _now)::double precision FROM poolkeeper.lease AS l
          WHERE l.run_by IS NOT NULL OR l.progress_by IS NOT NULL ORDER BY least(l.run_by, l.progress_by) LIMIT 1),
         (SELECT extract(epoch FROM max(r.retry_at) - _now)::double precision FROM poolkeeper.pool AS p, poolkeeper.provider AS r
