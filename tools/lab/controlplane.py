@@ -1,7 +1,7 @@
 """etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes of this machine.
 
 Guarantees that they listen on 127.0.0.1 only, the API server on the bridge's address where there is a node. etcd does
-not sync to disk: the cluster lives as long as its processes. The audit log records every write, before it is answered.
+not sync to disk: the cluster lives as long as its processes. The audit log records every write, before it is carried out and before it is answered.
 """
 
 import http.client
@@ -23,7 +23,6 @@ _SERVICES = "10.255.0.0/16"  # without a node nobody routes them
 _POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
-    "omitStages": ["RequestReceived"],
     "rules": [
         {"level": "Request", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
         {"level": "None"},
@@ -176,7 +175,7 @@ class ControlPlane:
         return [
             f"--audit-policy-file={policy}",
             f"--audit-log-path={self._state.root}/audit.log",
-            "--audit-log-mode=blocking",  # written before the answer: who has an answer finds it in the log
+            "--audit-log-mode=blocking",  # written before it is carried out, and before the answer
             "--audit-log-maxsize=4096",
         ]
 
