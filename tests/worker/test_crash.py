@@ -138,10 +138,10 @@ def test_the_proxy_knows_where_messages_end() -> None:
     assert verb_of(b"LISTEN poolkeeper") == "listen"
 
 
-def test_what_was_lost_to_no_fault_stands_only_if_it_is_lost_again_alone() -> None:
+def test_what_was_lost_to_none_of_the_faults_stands_only_if_it_is_lost_again_alone() -> None:
     """Anything else that is wrong stands at once."""
     lost, other = "task x lost 1 deliveries to 0 faults", "task x was accepted and is lost"
-    told = {1: [lost], 2: [lost, lost], 3: [lost, other], 4: ["task x lost 2 deliveries to 1 faults"]}
+    told = {1: [lost], 2: ["task x lost 2 deliveries to 1 faults", lost], 3: [lost, other], 4: [other]}
     reached = Reached(wrong=[{"seed": seed, "wrong": wrong} for seed, wrong in told.items()])
     assert reached.for_nothing() == [1, 2]
     reached.confirm([1, 2], Reached(wrong=[{"seed": 2, "wrong": [lost]}], broken=[{"error": "x"}]))

@@ -5,8 +5,10 @@ round that failed on the database counts; /readyz turns well after the first rou
 drain. Metrics are read from plain counters when they are asked for; working costs nothing for them.
 """
 
+import contextlib
 import http.server
 import logging
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +26,9 @@ _log = logging.getLogger("poolkeeper.worker")
 BOUND = 120.0
 """Seconds without a round after which a loop counts as stuck; handlers that block the event loop for less are unwise, not dead."""
 
+WAKE = 2.0
+"""Seconds to wait for the server's thread to end."""
+
 
 class Watched(Protocol):
     """What the port reports about; the worker."""
@@ -31,6 +36,7 @@ class Watched(Protocol):
     slots: Any
     turns: Any
     renewal: Any
+    pulse: Any
 
 
 class Health:
@@ -48,17 +54,29 @@ class Health:
                 f"POOLKEEPER_HTTP_ADDR {host[:80]}:{port} cannot be used: {why}; choose another port, or 0 for a free one",
             ) from error
         self._server.daemon_threads = True
+        self._over = False
+        self._thread = threading.Thread(target=self._serve, name="poolkeeper-http", daemon=True)
         self.address = f"{self._server.server_address[0]!s}:{self._server.server_address[1]}"
 
     def start(self) -> None:
         """Serve from now on."""
-        threading.Thread(target=self._server.serve_forever, name="poolkeeper-http", daemon=True).start()
+        self._thread.start()
         _log.info("listening: http://%s/livez /readyz /metrics", self.address)
 
     def stop(self) -> None:
         """Close the port."""
-        self._server.shutdown()
+        self._over = True
+        host, _, port = self.address.rpartition(":")
+        local = "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104
+        with contextlib.suppress(OSError), socket.create_connection((local, int(port)), WAKE):
+            pass  # wakes the thread, which waits for a request
+        self._thread.join(WAKE)
         self._server.server_close()
+
+    def _serve(self) -> None:
+        """Wait for requests, for any time: `serve_forever` would wake an idle process twice a second."""
+        while not self._over:
+            self._server.handle_request()
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Return status, content type and body for a path."""
@@ -131,7 +149,7 @@ class _Collector:
         yield GaugeMetricFamily(
             "poolkeeper_worker_longest_stall_seconds",
             "Longest time that user code kept the event loop from running.",
-            value=turns.longest_stall,
+            value=self._worker.pulse.longest_stall,
         )
 
 

@@ -42,9 +42,6 @@ LONGEST_LINGER = 0.02
 LOOK = 5.0
 """Seconds between two looks at the world when nothing happens: the round that /livez asks for."""
 
-MEASURE = 1.0
-"""Seconds between two measurements of the event loop's lateness."""
-
 ASK_AGAIN = 0.25
 """Seconds until a settle is sent again that came while the handler's own transaction was open."""
 
@@ -77,6 +74,7 @@ class Turns:
         side_by_side: Callable[[], int],
         due_in: Callable[[timedelta], None],
         renewed: Callable[[dict[str, Any]], None],
+        begins: Callable[[], None],
     ) -> None:
         self.session: Session | None = None
         self.number = 0
@@ -86,7 +84,6 @@ class Turns:
         self.claimed = 0
         self.give_up_at: float | None = None
         self.round_at = time.monotonic()
-        self.longest_stall = 0.0
         self.first_round = asyncio.Event()
         self._link = link
         self._slots = slots
@@ -95,6 +92,7 @@ class Turns:
         self._side_by_side = side_by_side  # how many suspects this process may run at once
         self._due_in = due_in  # told when the next slot of a schedule comes
         self._renewed = renewed  # told what a turn of an idle worker renewed at (Q24)
+        self._begins = begins  # told that something begins to run
         self._event = asyncio.Event()
         self._rng = random.Random()  # noqa: S311  (jitter)
         self._outage = Outage(_log, "claim loop")
@@ -141,7 +139,6 @@ class Turns:
 
     async def run(self, over: Callable[[], bool]) -> None:
         """Take turns until `over`."""
-        self._measure(time.monotonic())
         while not over():
             try:
                 await self._round()
@@ -161,12 +158,6 @@ class Turns:
             await self._event.wait()
         finally:
             clock.cancel()
-
-    def _measure(self, due: float) -> None:
-        """Note how late the event loop calls this: what user code keeps it from doing."""
-        now = time.monotonic()
-        self.longest_stall = max(self.longest_stall, now - due)
-        asyncio.get_running_loop().call_at(now + MEASURE, self._measure, now + MEASURE)
 
     def _needed(self, now: float) -> bool:
         slots = self._slots
@@ -285,6 +276,7 @@ class Turns:
         # after an isolated turn that was filled the next one takes more suspects; else there are no more now
         self._isolate = len(answer.claimed) == want if turn.isolated else answer.isolate
         if turn.starts or answer.claimed:
+            self._begins()
             self._put_at = now
             self._linger_until = now + min(self._turn_seconds, LONGEST_LINGER)
             self._slots.take(turn.starts, answer.refused, answer.claimed, start=not self.draining)

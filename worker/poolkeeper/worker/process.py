@@ -32,6 +32,7 @@ from poolkeeper.worker.health import Health
 from poolkeeper.worker.isolated import Rooms, rooms, run_in_child, run_suspect
 from poolkeeper.worker.link import Link, Outage, pause
 from poolkeeper.worker.loop import Turns
+from poolkeeper.worker.pulse import Pulse
 from poolkeeper.worker.renewal import Contact, Renewal
 from poolkeeper.worker.schedules import Schedules
 from poolkeeper.worker.settings import Settings
@@ -39,9 +40,6 @@ from poolkeeper.worker.slots import Slots
 from poolkeeper.worker.upkeep import tend
 
 _log = logging.getLogger("poolkeeper.worker")
-
-LISTEN = 1.0
-"""Seconds between two looks at whether SIGTERM is still heard."""
 
 
 class Worker:
@@ -70,6 +68,7 @@ class Worker:
             came_back=original.end_copy,
         )
         self._schedules = Schedules(self._link, settings.queues)
+        self.pulse = Pulse(self._listen, resting=lambda: not (self.slots.running or self.slots.held()))
         self.turns = Turns(
             self._link,
             self.slots,
@@ -78,6 +77,7 @@ class Worker:
             side_by_side=self._suspects_side_by_side,
             due_in=self._schedules.due_in,
             renewed=self._renewed_by_turn,
+            begins=self.pulse.quicken,
         )
         self._rooms = Rooms(1, None, None)
         self._session: Session | None = None
@@ -90,7 +90,6 @@ class Worker:
         self._progress: set[UUID] = set()  # what the next answered renewal tells
         self._named: dict[UUID, int] = {}  # the deliveries that the last renewal named
         self._heard: dict[signal.Signals, Any] = {}
-        self._listening: asyncio.TimerHandle | None = None
         self._told_to_stop = asyncio.Event()
         self._registering: asyncio.Task[bool] | None = None
         self._tending: list[asyncio.Task[None]] = []
@@ -113,7 +112,7 @@ class Worker:
                 dsn.read()  # said at once; later, a DSN that cannot be read is one more reason to wait
         health = Health(self._settings.http_host, self._settings.http_port, self)
         health.start()
-        self._listen()
+        self.pulse.start()
         try:
             if not await self._register_or_stop():
                 return 0
@@ -131,8 +130,7 @@ class Worker:
             await self.turns.run(self._over)
             return await self._leave()
         finally:
-            if self._listening is not None:
-                self._listening.cancel()
+            self.pulse.stop()
             self.renewal.stop()
             await self._link.close()
             health.stop()
@@ -148,7 +146,6 @@ class Worker:
             self._loop.add_signal_handler(number, self.stop)
             self._heard[number] = signal.getsignal(number)
         self._original.heard()
-        self._listening = self._loop.call_later(LISTEN, self._listen)
 
     @property
     def leaves_by(self) -> float:
