@@ -7,6 +7,7 @@ from types import FrameType
 from typing import NoReturn
 
 import click
+from pydantic import ValidationError
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import Misconfigured
@@ -40,6 +41,11 @@ pool.add_command(simulate)
     envvar="POOLKEEPER_LEASE_NAMESPACE",
     help="Where it is. Default: the pod's namespace; outside of a pod the first --namespace, else default.",
 )
+@click.option(
+    "--template-policy",
+    envvar="POOLKEEPER_TEMPLATE_POLICY",
+    help="What WorkerPools may say in template and isolation, as JSON: the chart's values policies.templates. Default: the chart's.",
+)
 def operator(
     namespaces: tuple[str, ...],
     *,
@@ -48,6 +54,7 @@ def operator(
     http_addr: str,
     lease: str | None,
     lease_namespace: str | None,
+    template_policy: str | None,
 ) -> None:
     """Run the operator: keep the pools, queues, quotas and databases of a cluster or of some namespaces.
 
@@ -58,6 +65,7 @@ def operator(
     for name in namespaces:
         if not LABEL.fullmatch(name):
             raise click.BadParameter(f"{ascii(name)[:100]} is no name of a namespace", param_hint="--namespace")
+    from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
     from poolkeeper_operator.runtime import logs
     from poolkeeper_operator.runtime.engine import Engine, Options
 
@@ -69,11 +77,16 @@ def operator(
         raise Misconfigured(
             Code.SETTING_INVALID, f'POOLKEEPER_LOG_LEVEL is "{level}"; expected debug, info, warning or error'
         )
+    try:
+        templates = TemplatePolicy.model_validate_json(template_policy or "{}")
+    except ValidationError as error:
+        what = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'it'}: {each['msg']}" for each in error.errors())
+        raise Misconfigured(Code.SETTING_INVALID, f"POOLKEEPER_TEMPLATE_POLICY: {what}") from None
     logs.configure(form, level)
     signal.signal(
         signal.SIGTERM, _end
     )  # until kopf takes over: as the first process of a container it would be ignored
-    asyncio.run(Engine(Options(kubeconfig, namespaces, http_addr, lease, lease_namespace)).run())
+    asyncio.run(Engine(Options(kubeconfig, namespaces, http_addr, lease, lease_namespace, templates)).run())
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

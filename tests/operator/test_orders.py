@@ -32,8 +32,9 @@ def test_a_pool_that_left_its_children_behind_takes_them_up_again(stage, operato
 
 
 @pytest.mark.wide
-def test_what_bears_the_name_of_a_pool_and_is_not_its_own_stays_as_it_is(stage, operator):
+def test_what_bears_the_name_of_a_pool_and_is_not_its_own_stays_as_it_is(stage, start_operator):
     """Said in the condition with the remedy; when the pool goes, it is not taken along; it heals when the name is free."""
+    start_operator("--namespace", stage.namespace, "--template-policy", '{"serviceAccounts": ["own"]}').wait_ready()
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mail"}}
     selector = {"matchLabels": {"app": "post"}}
     budget = {

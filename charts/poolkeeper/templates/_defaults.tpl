@@ -4,6 +4,17 @@ What holds where a value is absent or null: as in values.yaml, which a test comp
 */}}
 {{- define "poolkeeper.defaults" -}}
 {{- $resources := dict "requests" (dict "cpu" "50m" "memory" "128Mi") "limits" (dict "memory" "512Mi") -}}
+{{- $templates := dict
+  "exemptNamespaces" list
+  "images" list
+  "volumes" (list "configMap" "downwardAPI" "emptyDir" "ephemeral" "persistentVolumeClaim" "projected" "secret")
+  "secrets" (list "*")
+  "serviceAccounts" list
+  "serviceAccountTokens" false
+  "refusedKeys" (list "container.apparmor.security.beta.kubernetes.io/")
+  "noNetworkPolicy" true
+  "egress" true
+-}}
 {{- $defaults := dict
   "fullnameOverride" ""
   "image" (dict "repository" "localhost/poolkeeper-operator" "tag" "" "digest" "" "pullPolicy" "IfNotPresent")
@@ -11,7 +22,7 @@ What holds where a value is absent or null: as in values.yaml, which a test comp
   "replicaCount" 2
   "watchNamespaces" list
   "crds" (dict "install" true)
-  "policies" (dict "install" true)
+  "policies" (dict "install" true "templates" $templates)
   "rbac" (dict "create" true "clusterRole" true)
   "serviceAccount" (dict "create" true "name" "" "annotations" dict)
   "log" (dict "format" "json" "level" "info")

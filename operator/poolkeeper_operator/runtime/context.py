@@ -15,6 +15,7 @@ from poolkeeper_operator.act.status import StatusWriter
 from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.observe.world import World
 from poolkeeper_operator.resources import WorkerPoolSpec, read_spec
+from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
 from poolkeeper_operator.runtime.crashes import Crashes
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
@@ -38,6 +39,7 @@ class Context:
     cluster: str  # UID of the kube-system namespace
     leadership: Leadership
     namespaces: tuple[str, ...]  # that are kept; () is all
+    templates: TemplatePolicy = field(default_factory=TemplatePolicy)
     world: World = field(default_factory=World)
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     loops: Loops = field(default_factory=Loops)

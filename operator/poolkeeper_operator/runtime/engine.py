@@ -13,12 +13,13 @@ import random
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import kopf
 from kubernetes.aio.client import Configuration
 
 from poolkeeper_operator.observe.world import name_of
+from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
 from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics
 from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
@@ -60,6 +61,7 @@ class Options:
     http_address: str = "127.0.0.1:8080"
     lease: str | None = None  # default: by the namespaces kept, see leadership.post
     lease_namespace: str | None = None
+    templates: TemplatePolicy = field(default_factory=TemplatePolicy)
 
 
 class Engine:
@@ -112,7 +114,9 @@ class Engine:
         leads = leadership.Leadership(kube, self._post, self.loops)
         kube.permit = leads.permit
         metrics.LEADER.set_function(lambda: float(leads.leads))
-        made = Context(kube, system["metadata"]["uid"], leads, self._options.namespaces, loops=self.loops)
+        made = Context(
+            kube, system["metadata"]["uid"], leads, self._options.namespaces, self._options.templates, loops=self.loops
+        )
         metrics.CONTESTED.set_function(lambda: sum(link.kept_elsewhere for link in list(made.links.values())))
         return made
 

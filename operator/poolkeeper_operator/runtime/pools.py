@@ -94,18 +94,20 @@ class Pools:
     async def _keep(self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, memory: Memory) -> float | None:
         meta = pool["metadata"]
         namespace, name = meta["namespace"], meta["name"]
-        if place.link is not None and place.link.kept_elsewhere:
-            return AGAIN
-        if self._context.undecided(namespace, place.name):
-            return CONNECTING
+        wait = self._not_yet(namespace, place)
+        if wait is not None:
+            return wait
         present = self._context.world.get(DEPLOYMENT.kind, namespace, name)
+        refused = self._template(pool)
         samples = self._drains(pool, place)
         drains = grace(spec.drain.policy(), samples, _seconds(children.present_grace(present)))
         longer = self._longer(place, present, drains, samples)
         reach = self._reach(namespace, spec, place)
         wanted = Shape(pool, spec, place.spec, place.generation, drains, reach, longer)
+        if refused and (present is None or children.owner(present) != meta["uid"]):
+            return await self._refuse(pool, poolstatus.TEMPLATE_REFUSED, refused, poolstatus.template(refused))
         try:
-            live, problem = await self._shaper.shape(wanted, memory)
+            live, problem = await self._shape(wanted, memory, present if refused else None)
         except KubeError as error:
             await self._denied(pool, "a child of the pool", error)
             raise
@@ -147,6 +149,7 @@ class Pools:
             present_pods(manifests),
             refusal,
             nobody,
+            refused,
             throttled,
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
@@ -156,6 +159,18 @@ class Pools:
         if memory.hold is not None:
             waits.append(max(0.0, (memory.hold.until - self._context.now()).total_seconds()))
         return min(waits)
+
+    def _not_yet(self, namespace: str, place: Place) -> float | None:
+        """The seconds until it can be told what to do with a pool on this database; None: now."""
+        if place.link is not None and place.link.kept_elsewhere:
+            return AGAIN
+        return CONNECTING if self._context.undecided(namespace, place.name) else None
+
+    async def _shape(
+        self, wanted: Shape, memory: Memory, kept: Mapping[str, Any] | None
+    ) -> tuple[Mapping[str, Any], KubeError | None]:
+        """Its Deployment in shape; `kept`: the one that a refused pool has keeps its template, and its size follows its work."""
+        return (kept, None) if kept is not None else await self._shaper.shape(wanted, memory)
 
     async def _size(
         self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, live: Mapping[str, Any], memory: Memory
@@ -248,9 +263,20 @@ class Pools:
         if error.status in DENIED:
             await self._refuse(pool, "Refused", _sentence(what, error))
 
-    async def _refuse(self, pool: Mapping[str, Any], reason: str, message: str) -> float | None:
+    def _template(self, pool: Mapping[str, Any]) -> str:
+        """What the platform's policy refuses of its template, in words; "" if nothing."""
+        namespace = pool["metadata"]["namespace"]
+
+        def owners() -> set[str]:
+            all_of_them = self._context.world.all(DATABASE.kind)
+            mine = (each for each in all_of_them if each["metadata"]["namespace"] == namespace)
+            return {ref["name"] for each in mine if (ref := each["spec"].get("adminSecretRef"))}
+
+        return "; ".join(self._context.templates.refusals(pool, owners))
+
+    async def _refuse(self, pool: Mapping[str, Any], reason: str, message: str, *more: Condition) -> float | None:
         """Say what is wrong; what runs is left as it is."""
-        status = poolstatus.refused(pool, Condition("Ready", "False", reason, message), self._context.now())
+        status = poolstatus.refused(pool, Condition("Ready", "False", reason, message), self._context.now(), *more)
         meta = pool["metadata"]
         metrics.tell_pool_conditions(meta["namespace"], meta["name"], status["conditions"])
         again = await self._context.write_status(POOL, pool, status)

@@ -32,6 +32,7 @@ from poolkeeper_operator.runtime.memory import Memory
 from poolkeeper_operator.runtime.scaler import Sized
 from poolkeeper_operator.runtime.shares import CLOSED
 
+TEMPLATE_REFUSED = "TemplateRefused"
 NAMED = 5  # task types in one sentence
 
 
@@ -52,6 +53,7 @@ class Seen:
     all_pods: int = 0  # terminating ones too
     refusal: str = ""  # what the API server refuses of its children
     unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
+    template: str = ""  # what of its template the platform does not allow: the pods keep the one that they have
     throttled: str = ""  # what a provider of its refused, in words
 
 
@@ -78,12 +80,13 @@ def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
     }
 
 
-def refused(pool: Mapping[str, Any], ready: Condition, now: datetime) -> dict[str, Any]:
+def refused(pool: Mapping[str, Any], ready: Condition, now: datetime, *more: Condition) -> dict[str, Any]:
     """The status of a pool that cannot be kept as it is: the old figures, and why."""
     meta, present = pool["metadata"], pool.get("status") or {}
     conditions = [
         *verdicts.stalled(ready.reason, ready.message),
         Condition("ScalingActive", "False", ready.reason, "not sized until Ready says otherwise"),
+        *more,
     ]
     return {
         **present,
@@ -129,6 +132,8 @@ def _grace(seen: Seen) -> GraceStatus:
 
 def _ready(seen: Seen) -> list[Condition]:
     name = seen.pool["metadata"]["name"]
+    if seen.template:
+        return verdicts.stalled(TEMPLATE_REFUSED, seen.template)
     if seen.refusal:
         return verdicts.stalled("Refused", seen.refusal)
     if seen.allotment is not None and seen.allotment.share.reason in CLOSED:
@@ -164,7 +169,14 @@ def _why_none(seen: Seen) -> str:
 
 
 def _others(seen: Seen) -> list[Condition]:
-    conditions = [_scaling(seen), _quota(seen), _drain_budget(seen), *_drained(seen), egress(seen.spec, seen.reach)]
+    conditions = [
+        _scaling(seen),
+        _quota(seen),
+        _drain_budget(seen),
+        *_drained(seen),
+        egress(seen.spec, seen.reach),
+        template(seen.template),
+    ]
     if seen.sized is not None and seen.sized.view is not None:
         dead = seen.sized.view.backlog.dead
         text = f"{dead} dead letters in its queues wait for a person" if dead else "no dead letters in its queues"
@@ -172,6 +184,13 @@ def _others(seen: Seen) -> list[Condition]:
             Condition("DeadLetters", verdicts.truth(bool(dead)), "WaitingForAPerson" if dead else "None", text)
         )
     return conditions
+
+
+def template(refusal: str) -> Condition:
+    """Whether the platform's policy allows what template and isolation say (O7)."""
+    if refusal:
+        return Condition(TEMPLATE_REFUSED, "True", "NotAllowed", refusal)
+    return Condition(TEMPLATE_REFUSED, "False", "Allowed", "")
 
 
 def _scaling(seen: Seen) -> Condition:
