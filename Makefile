@@ -60,7 +60,7 @@ bench-store: ## F1 to F11 beside peers and the floor: about an hour, five minute
 	@tools/bootstrap dev bench
 	@PYTHONPATH=tools:tests $(PY) -m benchmarks store $(ARGS)
 
-bench-operator: ## F20 on a control plane, F26 in simulation: about four minutes
+bench-operator: ## F20 and F25 on a control plane, F25 and F26 in simulation: about fifteen minutes
 	@tools/bootstrap dev bench
 	@PYTHONPATH=tools:tests $(PY) -m benchmarks operator $(ARGS)
 

@@ -5,21 +5,14 @@
 negative figure was written before the breach. Pods stay Pending (no node); the workers' sessions are the benchmark's.
 """
 
-import secrets
-import tempfile
 import time
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import Figure, spread
-from fixtures.postgres import migrated_template
-from fixtures.stage import CRDS, Operator, Stage, until
-from lab import cluster as clusters
+from benchmarks.ground import ground
+from fixtures.stage import Stage, until
 from lab.audit import AuditLog, Write
-from lab.kubectl import Kubectl
-from lab.postgres import Server
 from poolkeeper.store import Settle, calls
 
 TARGET = timedelta(seconds=5)
@@ -34,24 +27,9 @@ def percentile(samples: list[float], share: float) -> float:
 
 def figures(*, rounds: int) -> list[Figure]:
     """F20, both halves."""
-    with ExitStack() as stack:
-        cluster = clusters.obtain("bench", node=False)
-        stack.callback(cluster.down)
-        assert cluster.audit_log is not None
-        audit, kubectl = AuditLog(cluster.audit_log), Kubectl(cluster.kubeconfig)
-        kubectl("apply", "--server-side", "-f", CRDS)
-        for name in ("databases", "taskqueues", "workerpools", "providerquotas"):
-            kubectl("wait", "--for=condition=Established", f"crd/{name}.poolkeeper.dev", "--timeout=60s")
-        namespace = f"bench-{secrets.token_hex(3)}"
-        kubectl("create", "namespace", namespace)
-        server = stack.enter_context(Server(fsync=True))
-        database = stack.enter_context(migrated_template(server.dsn(), "127.0.0.1"))()
-        stage = Stage(kubectl, namespace, database)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        operator = Operator(cluster.kubeconfig, "--namespace", namespace).start(folder / "operator.log")
-        stack.callback(operator.stop)
-        operator.wait_ready()
-        stage.apply(stage.secret(), stage.db(tickInterval="5s"))
+    with ground() as found:
+        stage, audit = found.stage, found.audit
+        stage.apply(stage.db(tickInterval="5s"))
         first = [_empty_pool(stage, audit, f"e{n}") for n in range(rounds)]
         breach = [_breach(stage, audit, f"b{n}") for n in range(max(3, rounds // 3))]
     written, created = [w for w, _ in first], [c for _, c in first]

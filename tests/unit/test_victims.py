@@ -12,7 +12,10 @@ BORN = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 
 
 def pod(name, **more):
-    return PodState(**{"name": name, "created_at": BORN} | more)
+    """A pod; one that is marked carries its cost unless that is said."""
+    return PodState(
+        **{"name": name, "created_at": BORN, "costed": more.get("marked", False) and not more.get("busy")} | more
+    )
 
 
 def idle(name, seconds=60, **more):
@@ -57,9 +60,36 @@ def test_a_busy_pod_in_excess_is_marked_carries_no_cost_and_goes_when_idle():
 
 
 def test_one_that_cannot_start_goes_before_all_others():
-    pods = [idle("idle", 500), pod("stuck", has_session=False, stuck=True), pod("starting", has_session=False)]
+    late = {"has_session": False, "phase": "Pending", "ready": False}
+    pods = [idle("idle", 500), pod("stuck", stuck=True, costed=True, **late), pod("starting", **late)]
     answer = plan(pods, goal=2, replicas=3)
     assert (answer.mark, answer.costs, answer.replicas) == ((), ("stuck",), 2), "nobody to tell: it has no session"
+
+
+def test_a_busy_pod_that_is_not_ready_keeps_the_size_up_for_the_controller_would_take_it_first():
+    """O17: readiness stands above the deletion cost; a handler that blocks its event loop makes such a pod."""
+    pods = [idle("a", marked=True), pod("b", busy=1, ready=False), pod("c", busy=1)]
+    assert plan(pods, goal=2, replicas=3).may_go == 0
+    assert plan([pods[0], replace(pods[1], ready=True), pods[2]], goal=2, replicas=3).may_go == 1
+
+
+def test_an_idle_pod_that_is_not_ready_goes_before_one_that_is():
+    """The controller would take it first whatever it costs."""
+    pods = [idle("ready", 500), idle("unready", 5, ready=False)]
+    assert plan(pods, goal=1, replicas=2).mark == ("unready",)
+
+
+def test_one_that_carries_a_cost_and_works_keeps_the_size_up():
+    """It claimed in the last moment: among those with a cost the controller takes the newest."""
+    pods = [idle("a", marked=True), pod("b", busy=1, marked=True, costed=True)]
+    assert plan(pods, goal=0, replicas=2).may_go == 0
+
+
+def test_one_that_is_wanted_again_and_still_carries_its_cost_keeps_the_size_up():
+    """It claims from this moment on."""
+    pods = [idle("a", 500, marked=True), idle("b", 5, marked=True), pod("c", busy=1)]
+    answer = plan(pods, goal=2, replicas=3)
+    assert (answer.unmark, answer.may_go) == (("b",), 0)
 
 
 def test_marks_are_taken_back_when_the_pool_is_to_stay_or_grow():
@@ -81,13 +111,15 @@ def test_replicas_that_have_no_pod_yet_go_without_marking_anybody():
 
 
 states = st.builds(
-    lambda name, age, busy, marked, session, costed: PodState(
+    lambda name, age, busy, marked, session, costed, ready, phase: PodState(
         name=f"p{name}",
         created_at=BORN + timedelta(seconds=age),
         busy=busy if session else 0,
         marked=marked and session,
         has_session=session,
         costed=costed,
+        ready=ready,
+        phase=phase,
         idle_for=timedelta(seconds=age) if session and not busy else None,
     ),
     st.integers(0, 10_000),
@@ -96,6 +128,8 @@ states = st.builds(
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
+    st.sampled_from(["Pending", "Running"]),
 )
 crowds = st.lists(states, max_size=12, unique_by=lambda p: p.name)
 
@@ -116,7 +150,15 @@ def test_no_busy_pod_is_marked_while_an_idle_one_is_spared(pods, goal):
     by_name = {p.name: p for p in pods}
     chosen = {*answer.mark, *answer.costs}
     if any(by_name[name].busy for name in answer.mark):
-        assert all(p.busy for p in pods if p.name not in chosen)
+        assert all(p.busy for p in pods if p.has_session and p.name not in chosen)
+
+
+@given(crowds, st.integers(0, 12))
+def test_nobody_gets_a_cost_in_the_pass_that_lowers(pods, goal):
+    """Who gets one now may have claimed since the reading, and would be taken with the others."""
+    answer = plan(pods, goal=goal, replicas=len(pods))
+    if answer.going:
+        assert set(answer.costs) <= {p.name for p in pods if p.costed}
 
 
 @given(crowds, st.integers(0, 12))

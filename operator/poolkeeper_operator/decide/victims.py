@@ -1,12 +1,18 @@
 """Which pods go when a pool shrinks.
 
 Guarantees (O17): idle pods first, longest idle first; a busy pod is only told to claim nothing more, and goes once it is idle; a
-pod leaves the count only after it was seen marked, idle *and* with its deletion cost, so the lowering follows by one reading.
+pod leaves the count only after it was seen marked, idle *and* with its deletion cost, so the lowering follows by one reading. The count
+is lowered only as far as the controller, by the order that it documents, takes none but such pods: it puts readiness above cost, so a
+busy pod that is not ready keeps the size up; and nobody gets a cost in the pass that lowers, for who gets one may claim meanwhile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
+
+PHASES = ("Pending", "Unknown", "Running")
+STEERED = (True, PHASES.index("Running"), True)  # among such pods the costs decide
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +26,10 @@ class PodState:
     has_session: bool = True  # False: still starting, or it cannot start
     stuck: bool = False  # cannot start
     idle_for: timedelta | None = None  # since when it has had no task; None: busy or unknown
-    costed: bool = True  # carries the negative deletion cost, as read back
+    costed: bool = False  # carries the negative deletion cost, as read back
+    scheduled: bool = True  # has a node
+    phase: str = "Running"
+    ready: bool = True  # as the controller sees it: the pod's condition, not its session
 
     @property
     def may_go(self) -> bool:
@@ -37,7 +46,27 @@ class VictimPlan:
     costs: tuple[str, ...]  # the pods that carry the negative deletion cost; all others carry none
     replicas: int  # what may be written to the Deployment now
     missing: int = 0  # replicas without a pod: they go first
-    may_go: int = 0  # victims that end no work and can meet none
+    going: tuple[str, ...] = ()  # the victims that end no work and can meet none, and that the controller takes first
+
+    @property
+    def may_go(self) -> int:
+        """How many pods may go now."""
+        return len(self.going)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowering:
+    """Who was to go when the count was lowered, and who was to stay; by uid."""
+
+    going: frozenset[str]
+    staying: frozenset[str]
+
+    def wrong(self, living: Collection[str]) -> int | None:
+        """How many went in place of others that are still there; None: the controller has not taken as many yet."""
+        present = frozenset(living)
+        if len((self.going | self.staying) - present) < len(self.going):
+            return None
+        return min(len(self.going & present), len(self.staying - present))
 
 
 def plan(pods: Sequence[PodState], *, goal: int, replicas: int, ending: bool = False) -> VictimPlan:
@@ -50,22 +79,44 @@ def plan(pods: Sequence[PodState], *, goal: int, replicas: int, ending: bool = F
     excess = len(pods) if ending else max(0, min(replicas - goal - missing, len(pods)))
     victims = sorted(pods, key=_order)[:excess]
     chosen = {pod.name for pod in victims}
-    may_go = sum(pod.may_go for pod in victims)
+    going = _taken_in_order(pods, chosen)
     return VictimPlan(
         mark=tuple(pod.name for pod in victims if pod.has_session and not pod.marked),
         unmark=tuple(pod.name for pod in pods if pod.marked and pod.name not in chosen),
-        costs=tuple(pod.name for pod in victims if pod.busy == 0),
-        replicas=max(goal, replicas - missing - may_go),
+        costs=tuple(pod.name for pod in victims if pod.busy == 0 and (pod.costed or not going)),
+        replicas=max(goal, replicas - missing - len(going)),
         missing=missing,
-        may_go=may_go,
+        going=going,
     )
 
 
-def _order(pod: PodState) -> tuple[bool, bool, bool, int, timedelta, float, str]:
-    """Those that cannot start, then starting ones, then idle ones by idle time, then the least busy; marked before unmarked.
+def _taken_in_order(pods: Sequence[PodState], victims: Collection[str]) -> tuple[str, ...]:
+    """The pods that the controller would take one after the other as long as all are victims which may go."""
+    taken: list[str] = []
+    for _, alike in groupby(sorted(pods, key=_controllers), key=_controllers):
+        group = list(alike)  # among these it goes by what is not known here: nodes, restarts, age
+        if not all(pod.may_go and pod.name in victims for pod in group):
+            break
+        taken += [pod.name for pod in group]
+    return tuple(taken)
 
-    Marked ones come first among equals, so that a victim once chosen stays one. Newest before oldest last of all: a young pod has the
-    coldest caches, and the name makes the order total.
+
+def _controllers(pod: PodState) -> tuple[bool, int, bool, bool]:
+    """The order of the ReplicaSet controller: without a node, by phase, not ready, by deletion cost; the first go first.
+
+    https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#scaling-down, `ActivePodsWithRanks` in its source.
+    """
+    return (pod.scheduled, PHASES.index(pod.phase) if pod.phase in PHASES else 0, pod.ready, not pod.costed)
+
+
+def _order(pod: PodState) -> tuple[bool, tuple[bool, int, bool], bool, bool, int, timedelta, float, str]:
+    """Those without a session, then idle ones by idle time, then the least busy; marked before unmarked.
+
+    Before all of that what the controller puts above costs, or it would take another one. Marked ones come first among equals, so
+    that a victim once chosen stays one, and those that cannot start before those that may yet. Newest before oldest last of all: a
+    young pod has the coldest caches, and the name makes the order total.
     """
     idle = pod.idle_for if pod.idle_for is not None else timedelta(0)
-    return (not pod.stuck, pod.has_session, not pod.marked, pod.busy, -idle, -pod.created_at.timestamp(), pod.name)
+    rank = STEERED if pod.busy else _controllers(pod)[:3]
+    newest = -pod.created_at.timestamp()
+    return (pod.has_session, rank, not pod.stuck, not pod.marked, pod.busy, -idle, newest, pod.name)

@@ -32,6 +32,7 @@ class PodSeen:
     created_at: datetime
     terminating: bool
     over: bool  # succeeded, failed or evicted: no longer counts
+    phase: str
     ready: bool
     stuck: str  # why it cannot start; empty if it can
     cost: str | None  # the deletion cost that it carries
@@ -47,6 +48,7 @@ def seen(pod: Mapping[str, Any]) -> PodSeen:
         created_at=moment(meta["creationTimestamp"]),
         terminating="deletionTimestamp" in meta,
         over=status.get("phase") in {"Succeeded", "Failed"},
+        phase=status.get("phase") or "Pending",
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or []),
         stuck=stuck(status),
         cost=(meta.get("annotations") or {}).get(COST),

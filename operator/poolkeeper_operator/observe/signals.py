@@ -170,18 +170,20 @@ def pod_states(seen: PoolView) -> list[PodState]:
 
 
 def _pod_state(pod: PodSeen, session: SessionStats | None) -> PodState:
-    if session is None:
-        return PodState(
-            name=pod.name, created_at=pod.created_at, has_session=False, stuck=bool(pod.stuck), costed=_costed(pod)
-        )
-    return PodState(
+    state = PodState(
         name=pod.name,
         created_at=pod.created_at,
+        has_session=session is not None,
+        stuck=bool(pod.stuck) and session is None,
         costed=_costed(pod),
-        busy=session.busy,
-        marked=session.draining,
-        idle_for=session.idle_for if not session.busy else None,
+        scheduled=pod.node is not None,
+        phase=pod.phase,
+        ready=pod.ready,
     )
+    if session is None:
+        return state
+    idle_for = session.idle_for if not session.busy else None
+    return replace(state, busy=session.busy, marked=session.draining, idle_for=idle_for)
 
 
 def _costed(pod: PodSeen) -> bool:

@@ -11,6 +11,7 @@ from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.history import History
 from poolkeeper_operator.decide.service import ServiceMeter
 from poolkeeper_operator.decide.signals import Mode
+from poolkeeper_operator.decide.victims import Lowering
 from poolkeeper_operator.observe.signals import PoolView, counts, start_ups
 from poolkeeper_operator.runtime.failures import KubeError
 
@@ -48,6 +49,7 @@ class Memory:
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
     crashes_due: float | None = None  # seconds until crash evidence is to be told again
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
+    lowering: Lowering | None = None  # the last one, until the controller has followed
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)
 
     @classmethod

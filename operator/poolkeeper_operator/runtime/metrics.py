@@ -101,6 +101,11 @@ VACUUM = Gauge(
     _DATABASE,
 )
 SCALED = Counter("poolkeeper_pool_scaled_total", "Changes of a pool's size.", (*_POOL, "direction"))
+WRONG_VICTIMS = Counter(
+    "poolkeeper_pool_wrong_victims_total",
+    "Pods that the controller took at a scale-down in place of the idle ones that were chosen; they drain like any other.",
+    _POOL,
+)
 CRASHES = Counter(
     "poolkeeper_pool_crashes_total",
     "Processes of workers that ended and did not mean to, by cause: OOMKilled, Evicted or Other.",

@@ -1,8 +1,8 @@
 """From a reading to a pool's size: decide, choose victims, write one field.
 
 Guarantees: the Deployment's replicas are written only here, under a field manager of their own; a pod that leaves was
-marked in the store, seen idle, and carried its deletion cost when the number was lowered (O17); without a reading
-nothing shrinks (O18); each change of size is told once as Event, status line and record in the store.
+marked in the store, seen idle, and carried its deletion cost when the number was lowered (O17); one that the controller took in its
+place is counted; without a reading nothing shrinks (O18); each change of size is told once as Event, status line and record in the store.
 """
 
 import logging
@@ -20,7 +20,7 @@ from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.reasons import Want
 from poolkeeper_operator.decide.scaling import decide, writable
 from poolkeeper_operator.decide.signals import Blind
-from poolkeeper_operator.decide.victims import plan
+from poolkeeper_operator.decide.victims import Lowering, VictimPlan, plan
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import COST, PodSeen
 from poolkeeper_operator.observe.signals import PoolView, backlog, pod_states, signals, view
@@ -101,7 +101,8 @@ class Scaler:
             self._connections.note(key, min(decision.wanted, spec.scaling.max))
         target, victims = decision.applied, NOBODY
         if seen is not None:
-            victims = await self._victims(key, link, seen, decision)
+            self._judge(key, seen, memory)
+            victims = await self._victims(key, link, seen, decision, memory)
             target = writable(decision, **victims)
             self._come_back(link, spec, seen)
         if spec.providers and target > replicas and not self._shares.in_force(key):
@@ -130,7 +131,9 @@ class Scaler:
         waiting = backlog(link.reading, namespace, [queue.name for queue in spec.queues], types, spec.takes())
         return view(link.reading, f"{namespace}/{name}", waiting, pods, deployment)
 
-    async def _victims(self, pool: str, link: Link, seen: PoolView, decision: Decision) -> dict[str, int]:
+    async def _victims(
+        self, pool: str, link: Link, seen: PoolView, decision: Decision, memory: Memory
+    ) -> dict[str, int]:
         """Mark and price the pods that shall go; how many may go now."""
         ending = decision.reason is Want.HOLD_AND_DRAIN
         chosen = plan(pod_states(seen), goal=decision.goal, replicas=seen.replicas, ending=ending)
@@ -145,7 +148,41 @@ class Scaler:
                 await self._price(namespace, pod, wanted)
         if chosen.mark or chosen.unmark:
             link.wake()  # the next reading shows the marks
+        if decision.goal < seen.replicas and not await self._still_idle(pool, link, chosen):
+            return {"missing": chosen.missing, "may_go": 0}
+        if chosen.replicas < seen.replicas:
+            uids = {pod.name: pod.uid for pod in seen.pods}
+            going = frozenset(uids[name] for name in chosen.going)
+            memory.lowering = Lowering(going=going, staying=frozenset(uids.values()) - going)
         return {"missing": chosen.missing, "may_go": chosen.may_go}
+
+    @staticmethod
+    async def _still_idle(pool: str, link: Link, chosen: VictimPlan) -> bool:
+        """The last look: a turn that began before the mark may have claimed, and so may one that was starting; none can from here on."""
+        if not chosen.going:
+            return True
+        busy = await link.call(calls.mark_sessions(pool, chosen.going, draining=True, term=link.term))
+        if any(busy.values()):
+            link.wake()
+        return not any(busy.values())
+
+    @staticmethod
+    def _judge(pool: str, seen: PoolView, memory: Memory) -> None:
+        """Count those that went in place of the ones that were to go: somebody else sets costs, or it was not ready in time."""
+        if memory.lowering is None:
+            return
+        if seen.replicas > len(seen.pods) + len(
+            memory.lowering.going
+        ):  # it grows again: who came and went is not told apart
+            memory.lowering = None
+            return
+        wrong = memory.lowering.wrong([pod.uid for pod in seen.pods])
+        if wrong is None:
+            return
+        memory.lowering = None
+        if wrong:
+            metrics.WRONG_VICTIMS.labels(*pool.split("/")).inc(wrong)
+            log.warning("pool.wrong_victims: %s: %d pods went in place of idle ones", pool, wrong, extra={"pool": pool})
 
     async def _price(self, namespace: str, pod: PodSeen, cost: str | None) -> None:
         """Set or take back a pod's deletion cost; with its uid, so that a namesake is never made by it."""

@@ -28,7 +28,9 @@ class Own:
         """See Scaler."""
         decision = decide(self.policy, self._signals(seen), self._history, _at(seen.now))
         self._history = decision.history
-        chosen = plan([_state(pod, seen.now) for pod in seen.pods], goal=decision.goal, replicas=seen.replicas)
+        chosen = plan(
+            [_state(pod, seen.now, self._first) for pod in seen.pods], goal=decision.goal, replicas=seen.replicas
+        )
         for pod in seen.pods:
             pod.marked = (pod.marked or pod.name in chosen.mark) and pod.name not in chosen.unmark
         self._first = set(chosen.costs)
@@ -65,7 +67,7 @@ def _at(now: float) -> datetime:
     return BEGIN + timedelta(seconds=now)
 
 
-def _state(pod: Pod, now: float) -> PodState:
+def _state(pod: Pod, now: float, costed: set[str]) -> PodState:
     up = pod.works_at <= now
     return PodState(
         name=pod.name,
@@ -73,5 +75,7 @@ def _state(pod: Pod, now: float) -> PodState:
         busy=len(pod.ends),
         marked=pod.marked,
         has_session=up,
+        ready=up,
+        costed=pod.name in costed,
         idle_for=timedelta(seconds=now - pod.idle_since) if up and not pod.ends else None,
     )

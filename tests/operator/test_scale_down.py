@@ -1,0 +1,64 @@
+"""Who goes at a scale-down, on the real controller manager, which knows nothing of work (O17, F25)."""
+
+from collections import Counter
+
+import pytest
+
+from fixtures.crew import crew
+from fixtures.shrinking import SIZE, shrink
+from fixtures.stage import until
+
+
+def judge(found, operator, stage, pools):
+    assert found.killed_busy == []
+    assert found.deleted >= found.scale_downs * SIZE // 2
+    assert found.deliveries == {"deliveries": found.tasks, "tasks": found.tasks, "otherwise": 0}, "nothing ran twice"
+    for pool in pools:
+        assert operator.metric("poolkeeper_pool_wrong_victims_total", namespace=stage.namespace, pool=pool) == 0
+
+
+def test_no_busy_pod_is_taken_though_the_busy_ones_are_the_newest(stage, operator, audit):
+    """F25, O17: two pools, twice each, while short tasks come; by the API server's own log and the store's deliveries."""
+    pools = ("one", "two")
+    judge(shrink(stage, audit, pools, rounds=2), operator, stage, pools)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_two_hundred_scale_downs(stage, operator, audit):
+    """F25: as above."""
+    pools = ("one", "two", "three", "four")
+    found = shrink(stage, audit, pools, rounds=50)
+    assert found.scale_downs == 200
+    judge(found, operator, stage, pools)
+
+
+@pytest.mark.wide
+def test_a_busy_pod_that_is_not_ready_holds_the_size_until_it_is(stage, operator, audit):
+    """O17: the controller takes the unready first, whatever they cost; nobody goes until it would take an idle one."""
+    scaling = {"min": 3, "max": 3}
+    stage.apply(stage.db(), stage.queue("mail", visibilityTimeout="10m"), stage.pool("mail", scaling=scaling))
+    stage.submit("mail")
+    with crew(stage, "mail") as workers:
+        until(lambda: len(workers.of("mail")) == 3, what="three workers")
+        busy = until(lambda: [hand for hand in workers.of("mail") if hand.held], what="one works")[0]
+        ready(stage, busy.name, "False")
+        mark = audit.mark()
+        stage.apply(stage.pool("mail", scaling={**scaling, "min": 0}))
+        until(lambda: costs(stage) == {"-1": 2, None: 1}, what="both idle ones carry their cost")
+        stage.quiet(audit, 4.0)
+        assert stage.replicas("mail") == 3
+        ready(stage, busy.name, "True")
+        until(lambda: stage.replicas("mail") == 1, what="the idle ones go")
+        until(lambda: [hand.name for hand in workers.of("mail")] == [busy.name], what="it stays")
+        deleted = {w.name for w in audit.since(mark, namespace=stage.namespace) if w.verb == "delete"}
+        assert busy.name not in deleted
+
+
+def ready(stage, pod, status):
+    stage._api.patch_status("pod", stage.namespace, pod, {"conditions": [{"type": "Ready", "status": status}]})
+
+
+def costs(stage):
+    annotations = [pod["metadata"].get("annotations") or {} for pod in stage.pods("mail")]
+    return Counter(each.get("controller.kubernetes.io/pod-deletion-cost") for each in annotations)
