@@ -78,33 +78,37 @@ def _pool(draw: random.Random) -> list[Pod]:
     made = []
     for number in range(count):
         busy = draw.randint(1, 4) if number < count // 2 else 0  # the first are the newest
-        session = busy > 0 or draw.random() < 0.9
-        ready = session and draw.random() < 0.9
+        session = busy > 0 or _chance(draw, 0.9)
+        ready = session and _chance(draw, 0.9)
         made.append(
-            Pod(f"p{number}", number * draw.randint(1, 60), session, busy, session or draw.random() < 0.5,
+            Pod(f"p{number}", number * draw.randint(1, 60), session, busy, session or _chance(draw, 0.5),
                 "Running" if session else "Pending", ready, draw.randint(0, 600), draw.choice([0, 0, 0, 1, 5]), draw.randint(1, 3))
         )  # fmt: skip
     return made
+
+
+def _chance(draw: random.Random, share: float) -> bool:
+    return draw.random() < share
 
 
 def _time_passes(draw: random.Random, pods: list[Pod]) -> None:
     """What workers do in a moment: begin, claim unless marked, finish."""
     for pod in pods:
         if not pod.session:
-            if pod.scheduled and draw.random() < 0.1:
+            if pod.scheduled and _chance(draw, 0.1):
                 pod.session, pod.phase = True, "Running"
-        elif pod.busy and draw.random() < 0.1:
+        elif pod.busy and _chance(draw, 0.1):
             pod.busy -= 1
-        elif not pod.marked and draw.random() < 0.2:
+        elif not pod.marked and _chance(draw, 0.2):
             pod.busy += 1
 
 
 def _ready(draw: random.Random, pods: list[Pod]) -> None:
     """Readiness comes and goes; a busy worker may look unready for long."""
     for pod in pods:
-        pod.scheduled = pod.scheduled or draw.random() < 0.5
-        if pod.session and draw.random() < 0.2:
-            pod.ready = draw.random() < 0.8
+        pod.scheduled = pod.scheduled or _chance(draw, 0.5)
+        if pod.session and _chance(draw, 0.2):
+            pod.ready = _chance(draw, 0.8)
 
 
 def _mark(pods: list[Pod], names: list[str] | tuple[str, ...], *, marked: bool) -> None:
