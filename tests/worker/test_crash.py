@@ -5,13 +5,16 @@ A seed that once failed is kept in KEPT with what it found. That the suite sees 
 
 import asyncio
 import os
+import signal
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fixtures.crash.campaign import Reached, carry_out
+from fixtures.crash.bodies import Nursery
+from fixtures.crash.campaign import HERE, Reached, carry_out
 from fixtures.crash.plan import FAMILIES, PHASES, WORKER_VERBS, Strike, draw
 from fixtures.crash.sessions import Frames, Sessions, verb_of
 from fixtures.crash.wire import Wire
@@ -176,3 +179,32 @@ async def test_a_wire_that_is_frozen_thaws_though_whoever_began_it_is_gone(serve
             writer.transport.abort()
         await wire.close()
     sessions.close()
+
+
+async def test_a_worker_whose_schedule_was_over_before_it_was_born_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would live on beside all others, and the nursery would hear of no further birth."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(HERE / name) for name in ("tests", "worker", "tools")))
+    nursery = Nursery()
+    env = {
+        "POOLKEEPER_DSN": "postgresql://127.0.0.1:1/none",
+        "POOLKEEPER_QUEUES": "q",
+        "POOLKEEPER_HTTP_ADDR": "127.0.0.1:0",
+    }
+    try:
+        async with asyncio.timeout(60):
+            early = asyncio.ensure_future(nursery.fork("early", env, tmp_path / "early.txt"))
+            while not nursery.born:
+                await asyncio.sleep(0)
+            early.cancel()
+            body = await nursery.fork("late", env, tmp_path / "late.txt")
+            while not nursery.exits:
+                await asyncio.sleep(0.02)
+            assert body.alive()
+            assert list(nursery.exits.values()) == [-signal.SIGKILL]
+            body.end()
+            while body.alive():
+                await asyncio.sleep(0.02)
+    finally:
+        await nursery.close()
