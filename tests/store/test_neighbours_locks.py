@@ -124,12 +124,13 @@ def test_silent_sessions_end_unless_somebody_holds_them(busy: Crowd) -> None:
 
 
 @pytest.mark.parametrize(
-    "tables", [("task", "dead", "task_key", "opening", "lane", "session"), ("instance",)], ids=" ".join
+    "tables", [("task", "dead", "task_key", "opening", "lane", "session", "dead_post"), ("instance",)], ids=" ".join
 )
 def test_the_upkeep_waits_for_nobody(busy: Crowd, tables: tuple[str, ...]) -> None:
     """Q52: it removes nothing that is held, and all that is old afterwards."""
     scene = busy.scene
     scene.queue(PLAIN, **SHORT)
+    scene.ask("operator", calls.keep_post(busy.queue_ids[PLAIN], 1, {}))
     scene.advance(8 * 86400)
     scene.sweep()
     busy.worker.end()
@@ -143,11 +144,12 @@ def test_the_upkeep_waits_for_nobody(busy: Crowd, tables: tuple[str, ...]) -> No
             upkeep.keys,
             upkeep.sessions,
         ) == (0,) * 6
+        assert len(scene.rows("SELECT 1 FROM poolkeeper.dead_post")) == 1
     for _ in range(5):
         upkeep = scene.ask("operator", calls.maintain())
         scene.advance(200)
     left = scene.rows("SELECT 1 FROM poolkeeper.dead WHERE queue_id = %s", busy.queue_ids[PLAIN])
-    assert left == []
+    assert left == scene.rows("SELECT 1 FROM poolkeeper.dead_post") == []
 
 
 def test_a_renewal_waits_for_nobody(busy: Crowd) -> None:

@@ -303,6 +303,28 @@ def test_when_to_come_again_is_told_by_its_own_queues(crowd: Crowd) -> None:
     assert soon(of_own(crowd, (PLAIN,))) <= 1
 
 
+def test_a_session_comes_when_another_one_could_expire(crowd: Crowd) -> None:
+    """Q22, F9: one of its own pool that lives; once more just after, for who did not sweep, and not for ever."""
+    owner = crowd.scene.owner
+    now = crowd.scene.value("SELECT poolkeeper.clock()")
+
+    def told(silent: Worker, seconds: float) -> float:
+        owner.execute("UPDATE poolkeeper.session SET renewed_at = %s", [now + timedelta(seconds=100)])
+        owner.execute(
+            "UPDATE poolkeeper.session SET renewed_at = %s WHERE id = %s",
+            [now - timedelta(seconds=seconds), silent.session.id],
+        )
+        ask = "SELECT poolkeeper.come_again(s, false, %s) FROM poolkeeper.session AS s WHERE s.id = %s"
+        found: float = crowd.scene.value(ask, now, crowd.worker.session.id)
+        return found
+
+    usual = 15 / 4
+    assert [told(crowd.twin, gone) for gone in (0, 14, 15, 16, 16.2)] == [usual, 1.05, 0.25, 0.25, usual]
+    assert [told(other, 14) for other in (crowd.worker, crowd.far)] == [usual] * 2
+    owner.execute("UPDATE poolkeeper.session SET ended_at = %s WHERE id = %s", [now, crowd.twin.session.id])
+    assert told(crowd.twin, 14) == usual
+
+
 def test_sessions_end_by_their_silence(crowd: Crowd) -> None:
     """Q22: after two hours those that hold nothing; what has ended before stays as it ended."""
     scene = crowd.scene

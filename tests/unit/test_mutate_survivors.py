@@ -97,6 +97,16 @@ def test_what_ends_by_an_error_is_reached_all_the_same(tmp_path: Path, module: P
     assert reach.of(guard) == {"test_a.py::one": 0.5}
 
 
+def test_who_calls_a_function_by_its_name_comes_first(tmp_path: Path, module: Path) -> None:
+    """A test of this function alone sees more of it, sooner, than one of a call that reaches it."""
+    reach = Reach(tmp_path / "kept", SOURCES)
+    reach.learn([item(module, "one")], {"test_a.py::one": (0.5, ["far"]), "test_a.py::two": (0.5, ["inner_one"])}, [])
+    reach.raises("test_a.py::one", "SELECT poolkeeper.inner_one()")
+    reach.raises("test_a.py::two", "run(calls.outer_one())")
+    assert reach.naming("inner_one") == {"test_a.py::one"}
+    assert reach.naming("outer_one") == set()
+
+
 def test_the_killers_of_the_last_run_are_read(tmp_path: Path) -> None:
     """With them the next run tries the right test first; without them it begins anew."""
     assert last_killers(tmp_path) == {}

@@ -28,6 +28,7 @@ KILLED, SURVIVED, REFUSED, HUNG = "killed", "survived", "refused by Postgres", "
 WORD = re.compile(r"[a-z]{3,}")
 OWN = frozenset({"database", "make_database", "empty_database"})
 """Fixtures whose databases are gone when the test is over: they tell what was reached when they go, or it is not known."""
+STAGES = frozenset({"crowd", "walks"})
 SLOW = 1.0
 ALSO = {
     "lock": "held waits nobody",
@@ -150,17 +151,19 @@ class Loop:
         self._reach.learn(unknown, found["reached"], self.left_out)
 
     def _order(self, items: Sequence[pytest.Item], guard: Guard) -> list[pytest.Item]:
-        """The tests that could see it, as many as patience allows: the one that did the last time, then those that speak most
-        of what it speaks of and have seen others of the same function, for their seconds.
+        """The tests that could see it, as many as patience allows: the one that did the last time, then those that call the function
+        by its name, that speak most of what it speaks of, and that have seen others of the same function, for their seconds.
         """
         tests = self._reach.of(guard)
         mine, killers = self._killer.get(guard.name), self._killers.get(guard.inside, Counter())
         near = self._likeness.to(f"{guard.text} {ALSO.get(guard.kind, '')}", self._bodies.get(guard.inside, ""))
         rows = 3 if WHOSE.search(guard.text) else 1  # neighbours compare whole rows
+        named = self._reach.naming(guard.inside)
 
         def place(item: pytest.Item) -> tuple[bool, float]:
             test, dear = item.nodeid, math.sqrt(0.3 + tests[item.nodeid])
-            known = 1 + 0.2 * min(5, killers[test]) + rows * ("crowd" in getattr(item, "fixturenames", ()))
+            known = 1 + 0.2 * min(5, killers[test]) + rows * (not STAGES.isdisjoint(getattr(item, "fixturenames", ())))
+            known *= 3 if test in named else 1  # it asks nothing else
             return test != mine, -near(test) / dear * known / (3 if tests[test] >= LAST else 1)
 
         chosen = sorted((item for item in items if item.nodeid in tests), key=place)

@@ -106,6 +106,10 @@ class Reach:
         seconds, names = self._tests[test]
         self._tests[test] = seconds, sorted({*names, *found})
 
+    def naming(self, function: str) -> set[str]:
+        """The tests that call a function by its name."""
+        return self._named.get(function, set())
+
     def seconds(self, test: str) -> float:
         """How long a test takes."""
         return self._tests[test][0]
@@ -121,7 +125,7 @@ class Reach:
             for function in functions:
                 reach.setdefault(function, {})[test] = seconds
         found = dict.fromkeys(reach.get(ANY, {}), LAST)
-        found |= {test: self.seconds(test) for test in self._named.get(guard.inside, ())}
+        found |= {test: self.seconds(test) for test in self.naming(guard.inside)}
         if guard.inside in reach:
             return {**found, **reach[guard.inside]}
         last = len(found)
