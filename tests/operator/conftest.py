@@ -1,8 +1,9 @@
-"""Fixtures of this layer; see fixtures/stage.py, fixtures/apiproxy.py and fixtures/identities.py."""
+"""Fixtures of this layer; see fixtures/stage.py, fixtures/nodes.py, fixtures/apiproxy.py and fixtures/identities.py."""
 
 from fixtures.apiproxy import make_proxy, proxy
 from fixtures.faulty import faulty, hasty
 from fixtures.identities import make_identity
+from fixtures.nodes import nodes
 from fixtures.stage import crds, operator, stage, start_operator
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "hasty",
     "make_identity",
     "make_proxy",
+    "nodes",
     "operator",
     "proxy",
     "stage",

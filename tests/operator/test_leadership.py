@@ -4,13 +4,11 @@ import json
 import signal
 import time
 from contextlib import nullcontext
-from pathlib import Path
 
 import pytest
-import yaml
 
+from fixtures.identities import chart_rights
 from fixtures.stage import until
-from lab.kubectl import Helm
 from poolkeeper_operator.decide.leadership import HOLD
 from poolkeeper_operator.runtime import login
 from poolkeeper_operator.runtime.failures import NotLeading
@@ -19,7 +17,6 @@ from poolkeeper_operator.runtime.kube import Kube
 
 pytestmark = pytest.mark.timeout(300)
 PATIENCE = 60.0
-CHART = Path(__file__).resolve().parents[2] / "charts" / "poolkeeper"
 
 
 class Operators:
@@ -208,23 +205,7 @@ def test_a_leader_that_is_cut_off_ends(stage, operators, make_proxy, how):
 
 def test_the_rights_of_the_chart_are_enough_to_lead(stage, start_operator, make_identity, helm, tmp_path):
     """O29, O31: a Role for one Lease by its name in the release's namespace, and the roles of the namespaces kept."""
-    rendered = Helm(helm.kubeconfig, stage.namespace)(
-        "template",
-        "poolkeeper",
-        CHART,
-        "--set",
-        f"watchNamespaces={{{stage.namespace}}}",
-        "--set",
-        "crds.install=false",
-    )
-    kinds = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
-    objects = [found for found in yaml.safe_load_all(rendered) if found and found["kind"] in kinds]
-    for each in objects:
-        if each["kind"].startswith("Cluster"):  # of a test's own: the release's are in the cluster's one space of names
-            each["metadata"]["name"] = f"{stage.namespace}-chart"
-        if each["kind"] == "ClusterRoleBinding":
-            each["roleRef"]["name"] = f"{stage.namespace}-chart"
-    identity = make_identity("poolkeeper-operator", rights=objects)
+    identity = make_identity("poolkeeper-operator", rights=chart_rights(stage, helm))
     operator = start_operator(
         "--namespace", stage.namespace, "--lease", "poolkeeper-operator", kubeconfig=identity.kubeconfig
     ).wait_ready()

@@ -56,8 +56,11 @@ Secrets: `get` by name only, never list or watch.
 {{- end }}
 
 {{/* What is cluster-wide even when the operator keeps single namespaces: who the cluster is, which schemas and
-admission policies of ours it has. */}}
+admission policies of ours it has, which nodes are about to go. */}}
 {{- define "poolkeeper.clusterRules" -}}
+- apiGroups: [""]
+  resources: [nodes]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [namespaces]
   resourceNames: [kube-system]

@@ -16,6 +16,7 @@ class Want(StrEnum):
     SUSPECTS = "Suspects"  # a task waits for a run of its own after it killed a worker
     WAITING_FOR_ZERO = "WaitingForZero"  # idle, but not yet for toZeroAfter
     MINIMUM = "Minimum"  # spec.scaling.min
+    NODES_LEAVING = "NodesLeaving"  # pods on nodes that are about to go claim nothing more: others take their place
     HOLD = "Hold"  # spec.scaling.mode: Hold
     EXTERNAL = "External"  # spec.scaling.mode: External: what another scaler asks for
     HOLD_AND_DRAIN = "HoldAndDrain"  # spec.scaling.mode: HoldAndDrain

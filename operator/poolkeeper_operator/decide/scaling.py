@@ -1,6 +1,6 @@
 """How many pods a pool should have.
 
-Guarantees: never raised above the maximum or a cap, but for `minimum`; never lower without a reading; to zero only after
+Guarantees: never raised above the maximum or a cap, but for `minimum` and by pods on nodes that are about to go, which claim nothing; never lower without a reading; to zero only after
 a whole `toZeroAfter` of successful readings of zero. Does not choose which pods go (victims.py) nor divide quotas (quota.py).
 """
 
@@ -150,17 +150,30 @@ def _want(chain: Chain, policy: ScalingPolicy, signals: Signals, history: Histor
     if chain.pods < policy.minimum:
         reason = Want.MINIMUM
         chain.to(policy.minimum, reason, f"scaling.min is {policy.minimum}")
+    beside = _beside_leaving(policy, signals, chain.pods)
+    if beside != chain.pods:
+        reason = Want.NODES_LEAVING
+        chain.to(beside, reason, f"{_pods(signals.leaving_pods)} on nodes that are about to go claim nothing more")
     return reason
+
+
+def _beside_leaving(policy: ScalingPolicy, signals: Signals, pods: int) -> int:
+    """The size when what was asked for must stand on nodes that stay; those about to go count until others are there for them (O23)."""
+    if not pods or not signals.leaving_pods:
+        return pods
+    staying = max(policy.minimum, pods - signals.leaving_busy // policy.concurrency)  # what runs there ends there
+    leaving = signals.leaving_pods if signals.ready_pods < staying else signals.leaving_busy_pods
+    return max(pods, staying + leaving)
 
 
 def _limit(chain: Chain, policy: ScalingPolicy, signals: Signals) -> LimitedBy:
     """The tightest bound; `minimum` stands above all but the maximum, for idle pods start nothing that the store does not grant."""
-    bounds = [(policy.maximum, LimitedBy.MAXIMUM, f"scaling.max is {policy.maximum}")]
+    idle = signals.leaving_pods  # they claim nothing, like those that drain
+    bounds = [(policy.maximum + idle, LimitedBy.MAXIMUM, f"scaling.max is {policy.maximum}")]
     if policy.max_running is not None:
-        bounds.append(
-            (pods_for(policy.max_running, policy), LimitedBy.MAX_RUNNING, f"maxRunning is {policy.max_running} tasks")
-        )
-    bounds += [(pods_for(cap.slots, policy), cap.reason, cap.sentence) for cap in signals.caps]
+        most = pods_for(policy.max_running, policy) + idle
+        bounds.append((most, LimitedBy.MAX_RUNNING, f"maxRunning is {policy.max_running} tasks"))
+    bounds += [(pods_for(cap.slots, policy) + idle, cap.reason, cap.sentence) for cap in signals.caps]
     if signals.stuck_pods:
         sentence = f"{signals.stuck_pods} of its pods cannot start: {signals.stuck_cause or 'cause unknown'}"
         bounds.append((max(signals.replicas, policy.minimum), LimitedBy.PODS_CANNOT_START, sentence))
@@ -220,6 +233,10 @@ def _held(given: Given, pods: int, reason: Want, sentence: str, history: History
         needed=pods,
         history=history,
     )
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count} pods"
 
 
 def _told(before: int, chain: Chain) -> str:

@@ -85,6 +85,9 @@ class Signals:
     rolling: bool = False  # a rollout of the Deployment is under way, or its controller has not seen the last change
     replacing: bool = False  # pods of an older template are there: the controller chooses who goes
     living: int = 0  # pods that were not told to end
+    leaving_pods: int = 0  # pods with a session, on nodes that are about to go: they claim nothing more (O23)
+    leaving_busy_pods: int = 0  # of these, with at least one busy slot
+    leaving_busy: int = 0  # their busy slots
     service_time: timedelta | None = None  # mean slot time per finished task (service.py); None: not measured yet
     start_up: timedelta = timedelta(seconds=10)  # from raising replicas to a new pod's first claim
     caps: tuple[Cap, ...] = ()  # provider quotas, and what else bounds the slots

@@ -4,6 +4,7 @@ Guarantees (O17): idle pods first, longest idle first; a busy pod is only told t
 pod leaves the count only after it was seen marked, idle *and* with its deletion cost, so the lowering follows by one reading. The count
 is lowered only as far as the controller, by the order that it documents, takes none but such pods: it puts readiness above cost, so a
 busy pod that is not ready keeps the size up; and nobody gets a cost in the pass that lowers, for who gets one may claim meanwhile.
+Pods on nodes that are about to go claim nothing either, whoever the victims are (O23).
 """
 
 from collections.abc import Collection, Sequence
@@ -30,6 +31,7 @@ class PodState:
     scheduled: bool = True  # has a node
     phase: str = "Running"
     ready: bool = True  # as the controller sees it: the pod's condition, not its session
+    leaving: bool = False  # its node is about to go
 
     @property
     def may_go(self) -> bool:
@@ -81,8 +83,10 @@ def plan(pods: Sequence[PodState], *, goal: int, replicas: int, ending: bool = F
     chosen = {pod.name for pod in victims}
     going = _taken_in_order(pods, chosen)
     return VictimPlan(
-        mark=tuple(pod.name for pod in victims if pod.has_session and not pod.marked),
-        unmark=tuple(pod.name for pod in pods if pod.marked and pod.name not in chosen),
+        mark=tuple(
+            pod.name for pod in pods if pod.has_session and not pod.marked and (pod.leaving or pod.name in chosen)
+        ),
+        unmark=tuple(pod.name for pod in pods if pod.marked and not pod.leaving and pod.name not in chosen),
         costs=tuple(pod.name for pod in victims if pod.busy == 0 and (pod.costed or not going)),
         replicas=max(goal, replicas - missing - len(going)),
         missing=missing,
@@ -109,14 +113,16 @@ def _controllers(pod: PodState) -> tuple[bool, int, bool, bool]:
     return (pod.scheduled, PHASES.index(pod.phase) if pod.phase in PHASES else 0, pod.ready, not pod.costed)
 
 
-def _order(pod: PodState) -> tuple[bool, tuple[bool, int, bool], bool, bool, int, timedelta, float, str]:
+def _order(pod: PodState) -> tuple[bool, tuple[bool, int, bool], bool, bool, int, bool, timedelta, float, str]:
     """Those without a session, then idle ones by idle time, then the least busy; marked before unmarked.
 
     Before all of that what the controller puts above costs, or it would take another one. Marked ones come first among equals, so
-    that a victim once chosen stays one, and those that cannot start before those that may yet. Newest before oldest last of all: a
+    that a victim once chosen stays one (a mark because of its node chose nobody that works), those on nodes that are about to go before
+    others, and those that cannot start before those that may yet. Newest before oldest last of all: a
     young pod has the coldest caches, and the name makes the order total.
     """
     idle = pod.idle_for if pod.idle_for is not None else timedelta(0)
     rank = STEERED if pod.busy else _controllers(pod)[:3]
     newest = -pod.created_at.timestamp()
-    return (pod.has_session, rank, not pod.stuck, not pod.marked, pod.busy, -idle, newest, pod.name)
+    chosen = pod.marked and not (pod.leaving and pod.busy)
+    return (pod.has_session, rank, not pod.stuck, not chosen, pod.busy, not pod.leaving, -idle, newest, pod.name)

@@ -4,10 +4,12 @@ Guarantees: a cause is only what Kubernetes itself states of this pod or its Dep
 none. Which pods work is known from the store's sessions, not from readiness.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from poolkeeper_operator.observe.nodes import leaving
 
 HOPELESS = {
     "ImagePullBackOff",
@@ -37,11 +39,17 @@ class PodSeen:
     stuck: str  # why it cannot start; empty if it can
     cost: str | None  # the deletion cost that it carries
     node: str | None
+    leaving: str = ""  # why its node is about to go; empty if it is not, as far as is known
 
 
-def seen(pod: Mapping[str, Any]) -> PodSeen:
-    """What a pod's manifest says."""
-    meta, status = pod["metadata"], pod.get("status") or {}
+Node = Callable[[str], Mapping[str, Any] | None]
+"""How a node of this name was last seen."""
+
+
+def seen(pod: Mapping[str, Any], node: Node | None = None) -> PodSeen:
+    """What a pod's manifest says, and that of its node."""
+    meta, status, spec = pod["metadata"], pod.get("status") or {}, pod.get("spec") or {}
+    name = spec.get("nodeName")
     return PodSeen(
         name=meta["name"],
         uid=meta["uid"],
@@ -52,7 +60,8 @@ def seen(pod: Mapping[str, Any]) -> PodSeen:
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or []),
         stuck=stuck(status),
         cost=(meta.get("annotations") or {}).get(COST),
-        node=(pod.get("spec") or {}).get("nodeName"),
+        node=name,
+        leaving=leaving(node(name), spec.get("tolerations") or []) if node and name else "",
     )
 
 
@@ -121,9 +130,9 @@ def last_line(text: str) -> str:
     return next((line.strip()[:LINE] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
-def living(pods: Iterable[Mapping[str, Any]]) -> list[PodSeen]:
+def living(pods: Iterable[Mapping[str, Any]], node: Node | None = None) -> list[PodSeen]:
     """The pods that count: neither terminating nor over."""
-    return [pod for pod in map(seen, pods) if not pod.terminating and not pod.over]
+    return [pod for pod in (seen(each, node) for each in pods) if not pod.terminating and not pod.over]
 
 
 def present_pods(pods: Iterable[Mapping[str, Any]]) -> int:

@@ -138,6 +138,7 @@ def signals(
     working = [pod for pod in seen.pods if pod.name in seen.sessions]
     stuck = [pod for pod in seen.pods if pod.stuck and pod.name not in seen.sessions]
     starting = [pod for pod in seen.pods if not pod.stuck and pod.name not in seen.sessions]
+    leaving = [seen.sessions[pod.name] for pod in working if pod.leaving]
     absent = max(0, seen.replicas - len(seen.pods))  # asked for, and not created yet
     refusal = refused(seen.deployment) if absent else ""
     return Signals(
@@ -150,7 +151,7 @@ def signals(
         busy=seen.busy,
         busy_pods=sum(1 for pod in working if seen.sessions[pod.name].busy),
         replicas=seen.replicas,
-        ready_pods=sum(1 for pod in working if not seen.sessions[pod.name].draining),
+        ready_pods=sum(1 for pod in working if not (pod.leaving or seen.sessions[pod.name].draining)),
         starting_pods=len(starting) + (0 if refusal else absent),
         stuck_pods=len(stuck) + (absent if refusal else 0),
         stuck_cause=refusal or told(stuck),
@@ -158,6 +159,9 @@ def signals(
         rolling=rolling(seen.deployment),
         replacing=replacing(seen.deployment or {}),
         living=len(seen.pods),
+        leaving_pods=len(leaving),
+        leaving_busy_pods=sum(1 for session in leaving if session.busy),
+        leaving_busy=sum(session.busy for session in leaving),
         service_time=service_time,
         start_up=start_up or START_UP,
         caps=caps,
@@ -179,6 +183,7 @@ def _pod_state(pod: PodSeen, session: SessionStats | None) -> PodState:
         scheduled=pod.node is not None,
         phase=pod.phase,
         ready=pod.ready,
+        leaving=bool(pod.leaving),
     )
     if session is None:
         return state

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from poolkeeper_operator.observe import nodes
+
 Manifest = dict[str, Any]
 Name = tuple[str, str]  # namespace, name
 GRAVES = 10_000  # objects gone of which late events are still known to be late
@@ -37,6 +39,11 @@ class World:
         seen = self._objects.get("Pod", {})
         names = self._pods.get((namespace, pool), set())
         return [seen[namespace, name] for name in sorted(names) if (namespace, name) in seen]
+
+    def pools_on(self, node: str) -> set[Name]:
+        """The pools, by namespace and name, of which pods are on this node."""
+        pods = self._objects.get("Pod", {}).values()
+        return {(pod["metadata"]["namespace"], pool_of(pod)) for pod in pods if pod["spec"].get("nodeName") == node}
 
     def put(self, kind: str, seen: Mapping[str, Any]) -> bool:
         """Note an object; False if what is known is newer, or the same, or if it has gone since."""
@@ -112,8 +119,11 @@ def trimmed(kind: str, seen: Mapping[str, Any]) -> Manifest:
     """The object without what is never looked at: a cluster has many, and their bookkeeping is larger than they are."""
     meta = dict(seen["metadata"])
     managed = meta.pop("managedFields", None)
+    if kind == "Node":
+        return {"metadata": meta, "spec": nodes.trimmed(seen)}
     if kind == "Pod":
-        spec = {"nodeName": (seen.get("spec") or {}).get("nodeName")}
+        full = seen.get("spec") or {}
+        spec = {"nodeName": full.get("nodeName"), "tolerations": full.get("tolerations") or []}
         return {"metadata": meta, "spec": spec, "status": seen.get("status") or {}}
     if managed:
         meta["managedFields"] = [_scalers(entry) for entry in managed]

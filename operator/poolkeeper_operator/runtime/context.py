@@ -19,7 +19,7 @@ from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
 from poolkeeper_operator.runtime.crashes import Crashes
 from poolkeeper_operator.runtime.failures import KubeError
 from poolkeeper_operator.runtime.health import Loops
-from poolkeeper_operator.runtime.kinds import NAMESPACE, QUEUE, Resource
+from poolkeeper_operator.runtime.kinds import NAMESPACE, NODE, OPTIONAL, QUEUE, WATCHED, Resource
 from poolkeeper_operator.runtime.kube import Kube
 from poolkeeper_operator.runtime.leadership import Leadership
 from poolkeeper_operator.runtime.workqueue import Key, WorkQueue
@@ -40,6 +40,7 @@ class Context:
     leadership: Leadership
     namespaces: tuple[str, ...]  # that are kept; () is all
     templates: TemplatePolicy = field(default_factory=TemplatePolicy)
+    lacks: tuple[str, ...] = ()  # rights to nodes that are missing: nodes are not looked at
     world: World = field(default_factory=World)
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
     loops: Loops = field(default_factory=Loops)
@@ -55,6 +56,15 @@ class Context:
 
     def __post_init__(self) -> None:
         self.status = StatusWriter(self.kube)
+
+    @property
+    def watched(self) -> tuple[Resource, ...]:
+        """The kinds that are watched: nodes only where that is allowed."""
+        return WATCHED if self.lacks else (*WATCHED, *OPTIONAL)
+
+    def node(self, name: str) -> Manifest | None:
+        """A node as last seen."""
+        return self.world.get(NODE.kind, "", name)
 
     @staticmethod
     def now() -> datetime:

@@ -20,7 +20,7 @@ from kubernetes.aio.client import Configuration
 
 from poolkeeper_operator.observe.world import name_of
 from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
-from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics
+from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics, rights
 from poolkeeper_operator.runtime.connections import Connections
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.databases import Databases
@@ -82,7 +82,7 @@ class Engine:
         try:
             settings = await login.load(self._options.kubeconfig)
             async with _client(Kube(settings)) as kube:
-                context = self._context(kube, await self._until_allowed(kube))
+                context = self._context(kube, await self._until_allowed(kube), await self._left_out(kube))
                 await self._serve(context, settings, stop)
         finally:
             self._patience.cancel()
@@ -108,14 +108,28 @@ class Engine:
             self.loops.ticked("checks", LATE)
             await asyncio.sleep(RETRY)
 
-    def _context(self, kube: Kube, system: Manifest | None) -> Context:
+    async def _left_out(self, kube: Kube) -> tuple[str, ...]:
+        """The rights that are missed, and without which it starts all the same; looked at once, at the start (O31)."""
+        while True:
+            try:
+                lacks = await rights.missing(kube, self._options.namespaces, self._post, optional=True)
+            except KubeError as error:
+                log.error("not_ready: %s", error)  # noqa: TRY400 - no answer is no bug
+                await asyncio.sleep(RETRY)
+                continue
+            for lack in lacks:
+                log.warning("%s; it starts without, and looks again when it is started anew", lack)
+            return tuple(lacks)
+
+    def _context(self, kube: Kube, system: Manifest | None, lacks: tuple[str, ...]) -> Context:
         if system is None:
             raise RuntimeError("there is no namespace kube-system: its UID is the cluster's identity")
         leads = leadership.Leadership(kube, self._post, self.loops)
         kube.permit = leads.permit
         metrics.LEADER.set_function(lambda: float(leads.leads))
+        options = self._options
         made = Context(
-            kube, system["metadata"]["uid"], leads, self._options.namespaces, self._options.templates, loops=self.loops
+            kube, system["metadata"]["uid"], leads, options.namespaces, options.templates, lacks, loops=self.loops
         )
         metrics.CONTESTED.set_function(lambda: sum(link.kept_elsewhere for link in list(made.links.values())))
         return made

@@ -9,6 +9,7 @@ from typing import Any
 
 import kopf
 
+from poolkeeper_operator.observe import nodes
 from poolkeeper_operator.observe.world import pool_of, version
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import (
@@ -16,6 +17,7 @@ from poolkeeper_operator.runtime.kinds import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
+    NODE,
     OURS,
     POD,
     POOL,
@@ -23,7 +25,6 @@ from poolkeeper_operator.runtime.kinds import (
     QUOTA,
     SELECTORS,
     SERVICE_ACCOUNT,
-    WATCHED,
     Resource,
 )
 from poolkeeper_operator.runtime.workqueue import Key
@@ -83,7 +84,7 @@ def registry(context: Context, login: Login, startup: Step, cleanup: Step) -> ko
     kopf.on.login(registry=made)(log_in)
     kopf.on.startup(registry=made)(begin)
     kopf.on.cleanup(registry=made)(end)
-    for resource in WATCHED:
+    for resource in context.watched:
         _watch(made, context, resource)
     return made
 
@@ -118,7 +119,9 @@ def wake(context: Context, resource: Resource, before: Mapping[str, Any] | None,
     if manifest is None:
         return
     namespace, name = manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"]
-    if resource == DEPLOYMENT:
+    if resource == NODE:
+        _wake_node(context, name, before, now)
+    elif resource == DEPLOYMENT:
         context.enqueue(POOL, namespace, name, after=SOON)
     elif resource in {SERVICE_ACCOUNT, DISRUPTION_BUDGET, NETWORK_POLICY}:
         if before is None or now is None or _told(before) != _told(now):
@@ -132,6 +135,13 @@ def wake(context: Context, resource: Resource, before: Mapping[str, Any] | None,
             _wake_dependents(context, resource, namespace)
         elif resource == QUOTA:
             _wake_users(context, namespace, name)
+
+
+def _wake_node(context: Context, node: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
+    """Its pools, if it is about to go, or no more: most of what a node says of itself concerns nobody."""
+    if before is None or now is None or before.get("spec") != nodes.trimmed(now):
+        for pool in context.world.pools_on(node):
+            context.enqueue(POOL, *pool, after=SOON)
 
 
 def _wake_dependents(context: Context, resource: Resource, namespace: str) -> None:

@@ -48,6 +48,7 @@ NAMESPACE = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
 SERVICE_ACCOUNT = Resource("ServiceAccount", "", "v1", "serviceaccounts")
 DISRUPTION_BUDGET = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
 NETWORK_POLICY = Resource("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies")
+NODE = Resource("Node", "", "v1", "nodes", namespaced=False)
 EVENT = Resource("Event", "", "v1", "events")
 CRD = Resource("CustomResourceDefinition", "apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 ADMISSION_POLICY = Resource(
@@ -66,6 +67,8 @@ ACCESS_REVIEW = Resource(
 
 LEASE = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 
+OPTIONAL = (NODE,)
+"""Watched where the operator may."""
 WATCHED = (*OURS, DEPLOYMENT, POD, SERVICE_ACCOUNT, DISRUPTION_BUDGET, NETWORK_POLICY)
 _OF_OURS = f"app.kubernetes.io/managed-by={MANAGER}"
 SELECTORS = {

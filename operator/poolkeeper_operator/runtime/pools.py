@@ -129,7 +129,7 @@ class Pools:
         memory.conflicts = 0
         live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
         manifests = self._context.world.pods(namespace, name)
-        pods = living(manifests)
+        pods = living(manifests, self._context.node)
         refusal = _sentence("a child of the pool", problem) if problem and problem.status in DENIED else ""
         share = self._allotment(pool, spec)
         lowered = self._shares.providers.of(f"{namespace}/{name}", spec)
@@ -151,6 +151,7 @@ class Pools:
             nobody,
             refused,
             throttled,
+            self._context.lacks,
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
         metrics.tell_pool_conditions(namespace, name, status["conditions"])
@@ -187,7 +188,7 @@ class Pools:
         memory.generation = pool["metadata"]["generation"]
         memory.crashes_due = await self._context.crashes.tell(place.link, namespace, name, pods)
         await self._freshness.tell(pool, place.link, place.link.blind(self._context.now()))
-        sized = await self._scaler.size(pool, spec, place.link, live, living(pods), memory)
+        sized = await self._scaler.size(pool, spec, place.link, live, living(pods, self._context.node), memory)
         live = self._context.world.get(DEPLOYMENT.kind, namespace, name) or live
         busy = sized.view.busy if sized.view else None
         metrics.tell_pool(namespace, name, sized.decision, int(live["spec"].get("replicas") or 0), busy)

@@ -55,6 +55,7 @@ class Seen:
     unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
     template: str = ""  # what of its template the platform does not allow: the pods keep the one that they have
     throttled: str = ""  # what a provider of its refused, in words
+    nodes_ignored: Sequence[str] = ()  # the rights that are missing to look at nodes
 
 
 def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
@@ -73,10 +74,15 @@ def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
     conditions = [*_ready(seen), *_others(seen)]
     if seen.link is not None:
         conditions.append(freshness.condition(seen.link, now))
+    gone = () if seen.nodes_ignored else ("NodesIgnored",)
+    if seen.nodes_ignored:
+        conditions.append(Condition("NodesIgnored", "True", "RightMissing", _ignored(seen.nodes_ignored)))
     return {
         **figures,
         "decisions": list(seen.memory.lines),
-        "conditions": merge(present.get("conditions") or [], conditions, generation=meta["generation"], now=now),
+        "conditions": merge(
+            verdicts.without(present.get("conditions") or [], *gone), conditions, generation=meta["generation"], now=now
+        ),
     }
 
 
@@ -95,6 +101,10 @@ def refused(pool: Mapping[str, Any], ready: Condition, now: datetime, *more: Con
         "observedGeneration": meta["generation"],
         "conditions": merge(present.get("conditions") or [], conditions, generation=meta["generation"], now=now),
     }
+
+
+def _ignored(lacks: Sequence[str]) -> str:
+    return f"workers on nodes that are cordoned or tainted go on claiming until they are evicted: {'; '.join(lacks)}"
 
 
 def _mode(seen: Seen) -> str:

@@ -15,7 +15,7 @@ from poolkeeper_operator.observe.world import name_of
 from poolkeeper_operator.runtime import informer
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
-from poolkeeper_operator.runtime.kinds import SELECTORS, WATCHED, Resource
+from poolkeeper_operator.runtime.kinds import SELECTORS, Resource
 
 log = logging.getLogger(__name__)
 EVERY = 240.0  # seconds; kopf alone would never notice an object that vanished during a gap of its watch
@@ -48,7 +48,7 @@ class Relist:
     async def once(self, *, wake: bool = True) -> list[str]:
         """One round over all kinds; what went wrong."""
         wrong = []
-        for resource in WATCHED:
+        for resource in self._context.watched:
             try:
                 await self._list(resource, wake)
             except KubeError as error:
@@ -86,7 +86,7 @@ class Relist:
         since = context.world.newest(resource.kind)
         listed = [
             item
-            for namespace in (context.namespaces or (None,))
+            for namespace in ((context.namespaces if resource.namespaced else ()) or (None,))
             for item in await context.kube.list(resource, namespace, selector=SELECTORS.get(resource, ""))
         ]
         known = {name_of(manifest): manifest for manifest in context.world.all(resource.kind)}

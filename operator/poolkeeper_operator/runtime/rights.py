@@ -25,6 +25,7 @@ class Right:
     cluster: bool = False
     name: str | None = None  # one object only
     home: bool = False
+    optional: bool = False  # without it the operator starts, and says what it leaves out
 
     def __str__(self) -> str:
         where = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -62,16 +63,28 @@ RIGHTS: tuple[Right, ...] = (
         "fields of the installed schemas",
         cluster=True,
     ),
+    Right(
+        "",
+        "nodes",
+        ("list", "watch"),
+        "who is on a node about to go claims nothing more",
+        cluster=True,
+        optional=True,
+    ),
     Right("coordination.k8s.io", "leases", ("create",), "the Lease that makes one operator the leader", home=True),
     Right("coordination.k8s.io", "leases", ("get", "update"), "to hold and to renew it", home=True, name=DEFAULT_LEASE),
 )
 
 
-async def missing(kube: Kube, namespaces: tuple[str, ...], post: Post) -> list[str]:
-    """One line for each right that the API server says we lack: in every namespace kept, or cluster-wide for ()."""
+async def missing(kube: Kube, namespaces: tuple[str, ...], post: Post, *, optional: bool = False) -> list[str]:
+    """One line for each right that the API server says we lack: in every namespace kept, or cluster-wide for ().
+
+    `optional`: of those without which the operator starts all the same; else of the others.
+    """
     asked = [
         (right, verb, namespace)
         for right in (replace(right, name=right.name and post.name) if right.home else right for right in RIGHTS)
+        if right.optional is optional
         for verb in right.verbs
         for namespace in _places(right, namespaces, post)
     ]

@@ -20,7 +20,7 @@ from kubernetes.aio.client import Configuration
 
 from poolkeeper_operator.runtime.failures import message_of, retry_after
 from poolkeeper_operator.runtime.health import Loops
-from poolkeeper_operator.runtime.kinds import WATCHED
+from poolkeeper_operator.runtime.kinds import OPTIONAL, WATCHED
 from poolkeeper_operator.runtime.login import bearer, connection
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ class Told:
 
 def _what(path: str) -> str:
     """Which list or watch a path is: in words, and as a key."""
-    for resource in WATCHED:
+    for resource in (*WATCHED, *OPTIONAL):
         if path == resource.path(None):
             return f"{resource.plural} in all namespaces"
         head, _, tail = path.rpartition("/")
