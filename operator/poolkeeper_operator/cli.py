@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from poolkeeper.codes import Code
 from poolkeeper.errors import Misconfigured
+from poolkeeper_operator.decide.allowance import Allowance
+from poolkeeper_operator.nodegrace import NodeGrace
 from poolkeeper_operator.poolcli import LABEL, pool
 from poolkeeper_operator.resources.cli import crds
 from poolkeeper_operator.simulation.cli import simulate
@@ -46,6 +48,14 @@ pool.add_command(simulate)
     envvar="POOLKEEPER_TEMPLATE_POLICY",
     help="What WorkerPools may say in template and isolation, as JSON: the chart's values policies.templates. Default: the chart's.",
 )
+@click.option(
+    "--node-grace",
+    "node_graces",
+    type=NodeGrace(),
+    multiple=True,
+    envvar="POOLKEEPER_NODE_GRACE",
+    help="How much grace nodes allow a pod that they evict, such as 10m (Cluster Autoscaler's --max-graceful-termination-sec), or for those with a label karpenter.sh/nodepool=batch:5m (that NodePool's terminationGracePeriod); may be repeated. DrainBudgetOK says where drains need more. Default: what clouds document of spot nodes.",
+)
 def operator(
     namespaces: tuple[str, ...],
     *,
@@ -55,6 +65,7 @@ def operator(
     lease: str | None,
     lease_namespace: str | None,
     template_policy: str | None,
+    node_graces: tuple[Allowance, ...],
 ) -> None:
     """Run the operator: keep the pools, queues, quotas and databases of a cluster or of some namespaces.
 
@@ -86,7 +97,9 @@ def operator(
     signal.signal(
         signal.SIGTERM, _end
     )  # until kopf takes over: as the first process of a container it would be ignored
-    asyncio.run(Engine(Options(kubeconfig, namespaces, http_addr, lease, lease_namespace, templates)).run())
+    asyncio.run(
+        Engine(Options(kubeconfig, namespaces, http_addr, lease, lease_namespace, templates, node_graces)).run()
+    )
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

@@ -128,6 +128,34 @@ def test_what_a_node_says_of_its_health_stops_nobody(mail, stage, nodes, audit):
     until(lambda: mail["a"].marked, what="a person's taint does")
 
 
+@pytest.mark.wide
+def test_drains_that_need_more_than_a_node_allows_are_told(stage, start_operator, nodes):
+    """O22: by the label of a spot node, and by what whoever runs the nodes says; only once drains were measured."""
+    start_operator("--namespace", stage.namespace, "--node-grace", "example.com/class=batch:45s").wait_ready()
+    nodes.make("spot", labels={"eks.amazonaws.com/capacityType": "SPOT"})
+    nodes.make("batch", labels={"example.com/class": "batch"})
+    stage.apply(stage.db(), stage.queue("mail"), stage.pool("mail", scaling={"min": 1, "max": 1}))
+    (pod,) = nodes.bind_each("mail", "spot")
+    budget = stage.wait_condition("workerpool", "mail", "DrainBudgetOK", "True")
+    assert budget["reason"] == "NoSamples"
+    for _ in range(20):
+        report(stage, pod, seconds=40)
+    until(lambda: stage.status("workerpool", "mail")["grace"]["samples"] == 20, what="the drains are seen")
+    assert stage.condition("workerpool", "mail", "DrainBudgetOK")["status"] == "True", "65 s are within two minutes"
+    stage.kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0")
+    other = until(lambda: next((p for p in stage.pods("mail") if p["metadata"]["uid"] != pod["metadata"]["uid"]), None))
+    nodes.bind(other, "batch")
+    told = stage.wait_condition("workerpool", "mail", "DrainBudgetOK", "False", "NodesAllowLess")
+    assert "drains need 65 s, and nodes with example.com/class=batch allow 45 s" in told["message"]
+
+
+def report(stage, pod, *, seconds):
+    session = stage.session(pod, "mail", "mail")
+    told = {"duration_seconds": seconds, "started": 1, "finished": 1, "handed_back": 0, "abandoned": 0}
+    stage.run(calls.report_drain(session, {**told, "truncated": False, "grace_seconds": 120}))
+    stage.run(calls.end_session(session))
+
+
 def test_without_the_right_to_nodes_it_works_on_and_says_so(stage, start_operator, make_identity, nodes, helm, audit):
     """O31: the right is named at start and in a condition of the pool; everything else goes its way."""
     identity = make_identity("poolkeeper-operator", rights=chart_rights(stage, helm, without="nodes"))

@@ -120,6 +120,7 @@ def trimmed(kind: str, seen: Mapping[str, Any]) -> Manifest:
     meta = dict(seen["metadata"])
     managed = meta.pop("managedFields", None)
     if kind == "Node":
+        meta.pop("annotations", None)
         return {"metadata": meta, "spec": nodes.trimmed(seen)}
     if kind == "Pod":
         full = seen.get("spec") or {}

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from poolkeeper.store import Call, calls
 from poolkeeper_operator.act.events import Kind, event, moment_suffix
 from poolkeeper_operator.act.status import StatusWriter
+from poolkeeper_operator.decide.allowance import Allowance
 from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.observe.world import World
 from poolkeeper_operator.resources import WorkerPoolSpec, read_spec
@@ -40,6 +41,7 @@ class Context:
     leadership: Leadership
     namespaces: tuple[str, ...]  # that are kept; () is all
     templates: TemplatePolicy = field(default_factory=TemplatePolicy)
+    node_graces: tuple[Allowance, ...] = ()  # what whoever runs the nodes says that they allow
     lacks: tuple[str, ...] = ()  # rights to nodes that are missing: nodes are not looked at
     world: World = field(default_factory=World)
     links: dict[tuple[str, str], Link] = field(default_factory=dict)

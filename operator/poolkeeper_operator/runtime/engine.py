@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import kopf
 from kubernetes.aio.client import Configuration
 
+from poolkeeper_operator.decide.allowance import Allowance
 from poolkeeper_operator.observe.world import name_of
 from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
 from poolkeeper_operator.runtime import checks, informer, leadership, login, metrics, rights
@@ -62,6 +63,7 @@ class Options:
     lease: str | None = None  # default: by the namespaces kept, see leadership.post
     lease_namespace: str | None = None
     templates: TemplatePolicy = field(default_factory=TemplatePolicy)
+    node_graces: tuple[Allowance, ...] = ()  # how much grace nodes allow
 
 
 class Engine:
@@ -129,7 +131,14 @@ class Engine:
         metrics.LEADER.set_function(lambda: float(leads.leads))
         options = self._options
         made = Context(
-            kube, system["metadata"]["uid"], leads, options.namespaces, options.templates, lacks, loops=self.loops
+            kube,
+            system["metadata"]["uid"],
+            leads,
+            options.namespaces,
+            options.templates,
+            options.node_graces,
+            lacks,
+            loops=self.loops,
         )
         metrics.CONTESTED.set_function(lambda: sum(link.kept_elsewhere for link in list(made.links.values())))
         return made

@@ -13,11 +13,12 @@ from datetime import timedelta
 from typing import Any
 
 from poolkeeper_operator.act import children, networkpolicy, pacing
+from poolkeeper_operator.decide.allowance import Allowance, tightest
 from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
 from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.pods import living, present_pods, rolling
+from poolkeeper_operator.observe.pods import PodSeen, living, present_pods, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ProviderQuotaSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.capability import unable
@@ -152,6 +153,7 @@ class Pools:
             refused,
             throttled,
             self._context.lacks,
+            self._allowed(pods),
         )
         status = poolstatus.status(seen, self._freshness, self._context.now())
         metrics.tell_pool_conditions(namespace, name, status["conditions"])
@@ -200,6 +202,12 @@ class Pools:
             return ()
         found = [unable(self._context, place.link, namespace, queue.name) for queue in spec.queues]
         return sorted({each.type for kinds in found for each in kinds})
+
+    def _allowed(self, pods: Sequence[PodSeen]) -> Allowance | None:
+        """The least grace that the nodes of these pods are known to allow."""
+        nodes = [self._context.node(name) for name in {pod.node for pod in pods if pod.node}]
+        labels = [node["metadata"].get("labels") or {} for node in nodes if node is not None]
+        return tightest(labels, self._context.node_graces)
 
     def _allotment(self, pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Any:
         if not spec.providers:

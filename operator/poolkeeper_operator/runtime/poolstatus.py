@@ -13,6 +13,7 @@ from poolkeeper.durations import format_duration
 from poolkeeper_operator.act import scaletarget, verdicts
 from poolkeeper_operator.act.children import present_grace
 from poolkeeper_operator.act.networkpolicy import Reach, egress
+from poolkeeper_operator.decide.allowance import Allowance, exceeded
 from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.decide.decision import Decision
 from poolkeeper_operator.decide.drained import Left, drained
@@ -56,6 +57,7 @@ class Seen:
     template: str = ""  # what of its template the platform does not allow: the pods keep the one that they have
     throttled: str = ""  # what a provider of its refused, in words
     nodes_ignored: Sequence[str] = ()  # the rights that are missing to look at nodes
+    allowed: Allowance | None = None  # the least grace that its nodes are known to allow
 
 
 def status(seen: Seen, freshness: Freshness, now: datetime) -> dict[str, Any]:
@@ -293,6 +295,10 @@ def _quota(seen: Seen) -> Condition:
 
 
 def _drain_budget(seen: Seen) -> Condition:
+    if seen.allowed is not None and exceeded(seen.drains, seen.allowed):
+        needed = f"drains need {seen.drains.needed.total_seconds():.0f} s, and {seen.allowed.sentence}"
+        remedy = "what is not done by then is handed back if it is told in time, or its leases expire; make tasks checkpoint more often"
+        return Condition("DrainBudgetOK", "False", "NodesAllowLess", f"{needed}: {remedy}, or place the pool elsewhere")
     if seen.drains.fits:
         return Condition("DrainBudgetOK", "True", str(seen.drains.reason), seen.drains.sentence)
     text = f"{seen.drains.sentence}; raise spec.drain.maxGrace, or make tasks checkpoint more often"
