@@ -13,7 +13,7 @@ _NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _SAID = re.compile(rf"(?:(?P<label>(?:[a-z0-9.-]{{1,253}}/)?{_NAME})=(?P<value>{_NAME}):)?(?P<most>[^:=]+)")
 
 
-class NodeGrace(click.ParamType):
+class NodeGrace(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """`10m` for all nodes, `karpenter.sh/nodepool=batch:5m` for those with a label."""
 
     name = "[label=value:]duration"

@@ -76,7 +76,7 @@ def test_it_stops_claiming_and_claims_again_when_the_node_is_usable(mail, stage,
     assert len(mail["b"].claim()) == 1
     until(lambda: stage.replicas("mail") == 3, what="one more, on another node, though max is 2")
     said = stage.condition("workerpool", "mail", "ScalingActive")["message"]
-    assert "1 pod on nodes that are about to go claim nothing more" in said
+    assert "scaling.max is 2, beside 1 pod on nodes that are about to go" in said
     end(nodes)
     until(lambda: not mail["a"].marked, what="the mark is taken back")
     assert len(mail["a"].claim()) == 1

@@ -154,6 +154,12 @@ def test_they_do_not_count_for_the_maximum() -> None:
     assert (decision.limited, decision.limited_by) == (6, LimitedBy.MAXIMUM)
 
 
+def test_at_the_maximum_the_idle_ones_go_once_others_are_there_though_more_waits() -> None:
+    """A node that stays cordoned keeps nobody, and the maximum holds again."""
+    decision = sized(runnable=500, oldest_runnable=timedelta(seconds=40), leaving_pods=1, ready_pods=4, replicas=5)
+    assert (decision.limited, decision.limited_by) == (4, LimitedBy.MAXIMUM)
+
+
 def test_an_empty_pool_goes_to_zero_beside_them() -> None:
     idle = History(idle_since=NOW - timedelta(hours=1))
     decision = decide(POLICY, reading(running=0, busy=0, busy_pods=0, leaving_pods=2, ready_pods=0), idle, NOW)

@@ -47,6 +47,7 @@ def policies(draw):
 def readings(draw, at=NOW):
     runnable = draw(st.integers(0, 10_000))
     replicas = draw(st.integers(0, 250))
+    leaving = draw(st.just(0) | st.integers(0, replicas))
     return Signals(
         read_at=at,
         runnable=runnable,
@@ -58,6 +59,9 @@ def readings(draw, at=NOW):
         busy_pods=draw(st.integers(0, replicas)),
         replicas=replicas,
         ready_pods=draw(st.integers(0, replicas)),
+        leaving_pods=leaving,
+        leaving_busy_pods=draw(st.integers(0, leaving)),
+        leaving_busy=draw(st.integers(0, 100)) if leaving else 0,
         starting_pods=draw(st.integers(0, 5)),
         stuck_pods=draw(st.integers(0, 2)),
         rolling=draw(st.booleans()),
@@ -91,7 +95,7 @@ def test_no_size_is_raised_above_the_maximum_or_a_cap(policy, signals, history):
     caps = [pods_for(cap.slots, policy) for cap in signals.caps]
     if policy.max_running is not None:
         caps.append(pods_for(policy.max_running, policy))
-    bound = max(policy.minimum, min([policy.maximum, *caps]))
+    bound = max(policy.minimum, min([policy.maximum, *caps])) + signals.leaving_pods  # those claim nothing any more
     assert decision.limited <= bound
     assert decision.applied <= max(bound, signals.replicas)
 

@@ -162,18 +162,25 @@ def _beside_leaving(policy: ScalingPolicy, signals: Signals, pods: int) -> int:
     if not pods or not signals.leaving_pods:
         return pods
     staying = max(policy.minimum, pods - signals.leaving_busy // policy.concurrency)  # what runs there ends there
-    leaving = signals.leaving_pods if signals.ready_pods < staying else signals.leaving_busy_pods
-    return max(pods, staying + leaving)
+    return max(pods, staying + _leaving(signals, min(staying, policy.maximum)))
+
+
+def _leaving(signals: Signals, staying: int) -> int:
+    """The pods on nodes that are about to go that stay beside so many others: all until these are there, then those that work."""
+    return signals.leaving_pods if signals.ready_pods < staying else signals.leaving_busy_pods
 
 
 def _limit(chain: Chain, policy: ScalingPolicy, signals: Signals) -> LimitedBy:
     """The tightest bound; `minimum` stands above all but the maximum, for idle pods start nothing that the store does not grant."""
-    idle = signals.leaving_pods  # they claim nothing, like those that drain
-    bounds = [(policy.maximum + idle, LimitedBy.MAXIMUM, f"scaling.max is {policy.maximum}")]
+    bounds = [(policy.maximum, LimitedBy.MAXIMUM, f"scaling.max is {policy.maximum}")]
     if policy.max_running is not None:
-        most = pods_for(policy.max_running, policy) + idle
-        bounds.append((most, LimitedBy.MAX_RUNNING, f"maxRunning is {policy.max_running} tasks"))
-    bounds += [(pods_for(cap.slots, policy) + idle, cap.reason, cap.sentence) for cap in signals.caps]
+        bounds.append(
+            (pods_for(policy.max_running, policy), LimitedBy.MAX_RUNNING, f"maxRunning is {policy.max_running} tasks")
+        )
+    bounds += [(pods_for(cap.slots, policy), cap.reason, cap.sentence) for cap in signals.caps]
+    if signals.leaving_pods:  # they claim nothing, like those that drain
+        beside = f", beside {_pods(signals.leaving_pods)} on nodes that are about to go"
+        bounds = [(most + _leaving(signals, most), reason, sentence + beside) for most, reason, sentence in bounds]
     if signals.stuck_pods:
         sentence = f"{signals.stuck_pods} of its pods cannot start: {signals.stuck_cause or 'cause unknown'}"
         bounds.append((max(signals.replicas, policy.minimum), LimitedBy.PODS_CANNOT_START, sentence))

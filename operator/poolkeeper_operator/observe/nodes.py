@@ -1,6 +1,6 @@
 """Which nodes are about to go, and what is known of how much grace they allow. Pure.
 
-Guarantees (O23): a pod is on its way out where it could not be scheduled any more: its node is cordoned, or carries a taint that it
+Guarantees (O23): a pod is on its way out where it could not be scheduled any more: its node is cordoned or shuts down, or carries a taint that it
 does not tolerate for good, as Cluster Autoscaler, Karpenter, clouds and people set them. Taints about a node's health do not count: a
 kubelet that is silent, or short of memory, says nothing of the worker, which renews its leases by itself, and a cluster of which
 none is heard would stop all work.
@@ -11,6 +11,8 @@ from typing import Any
 
 AUTOSCALER = "ToBeDeletedByClusterAutoscaler"  # whatever a pod tolerates: the machine goes
 CORDON = "node.kubernetes.io/unschedulable"
+SHUTDOWN = "node is shutting down"  # a kubelet's own words, in its condition Ready
+SHUTTING_DOWN = "shuttingDown"
 HEALTH = {
     f"node.kubernetes.io/{what}"
     for what in (
@@ -29,12 +31,18 @@ Taint = Mapping[str, Any]
 def trimmed(node: Mapping[str, Any]) -> dict[str, Any]:
     """What of a node is looked at: a cluster has many, and each says a lot about itself."""
     spec = node.get("spec") or {}
-    return {key: spec[key] for key in ("unschedulable", "taints") if spec.get(key)}
+    kept = {key: spec[key] for key in ("unschedulable", "taints") if spec.get(key)}
+    conditions = (node.get("status") or {}).get("conditions") or []
+    if any(c["type"] == "Ready" and c["status"] == "False" and SHUTDOWN in c.get("message", "") for c in conditions):
+        kept[SHUTTING_DOWN] = True
+    return kept
 
 
 def leaving(node: Mapping[str, Any] | None, tolerations: Sequence[Mapping[str, Any]]) -> str:
     """Why a pod on this node is about to go, in a few words; empty if it is not, or nothing is known of the node."""
     spec = (node or {}).get("spec") or {}
+    if spec.get(SHUTTING_DOWN):
+        return "shutting down"
     if spec.get("unschedulable"):
         return "cordoned"
     for taint in spec.get("taints") or []:

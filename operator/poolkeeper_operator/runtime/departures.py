@@ -6,7 +6,7 @@ leases and tokens are what keeps the tasks.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from poolkeeper.errors import PoolkeeperError
@@ -17,21 +17,29 @@ from poolkeeper_operator.runtime.memory import Memory
 log = logging.getLogger(__name__)
 
 
-def shorter(pods: Iterable[Mapping[str, Any]], promised: int) -> dict[str, float]:
+Left = Callable[[Mapping[str, Any]], float | None]
+"""The seconds that a pod has because its node shuts down; None: it does not, or that is not known."""
+
+
+def shorter(pods: Iterable[Mapping[str, Any]], promised: int, left: Left = lambda _: None) -> dict[str, float]:
     """The pods, by uid, that are being ended with fewer seconds than the template promises."""
     found = {}
     for pod in pods:
         meta = pod["metadata"]
         given = meta.get("deletionGracePeriodSeconds")
+        if (seconds := left(pod)) is not None and seconds < promised:  # a kubelet that shuts down deletes no pod
+            found[meta["uid"]] = seconds
         # 0 is what a kubelet writes when the containers have ended, and `--force`: nobody is there to be told.
-        if "deletionTimestamp" in meta and given is not None and 0 < given < promised:
+        if "deletionTimestamp" in meta and given is not None and 0 < given < found.get(meta["uid"], promised):
             found[meta["uid"]] = float(given)
     return found
 
 
-async def tell(link: Link, pool: str, pods: Iterable[Mapping[str, Any]], promised: int, memory: Memory) -> None:
+async def tell(
+    link: Link, pool: str, pods: Iterable[Mapping[str, Any]], promised: int, memory: Memory, left: Left
+) -> None:
     """Tell what was not told yet; that it cannot be told now never stops a reconcile."""
-    graces = shorter(pods, promised)
+    graces = shorter(pods, promised, left)
     fresh = {uid: seconds for uid, seconds in graces.items() if uid not in memory.graces}
     memory.graces = frozenset(graces) & memory.graces
     if not fresh:

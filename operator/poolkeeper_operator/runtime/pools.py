@@ -18,6 +18,7 @@ from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
 from poolkeeper_operator.decide.lengthening import Lengthening, lengthen
 from poolkeeper_operator.observe.link import Link
+from poolkeeper_operator.observe.nodes import SHUTTING_DOWN
 from poolkeeper_operator.observe.pods import PodSeen, living, present_pods, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ProviderQuotaSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
@@ -184,7 +185,7 @@ class Pools:
         namespace, name = pool["metadata"]["namespace"], pool["metadata"]["name"]
         pods = self._context.world.pods(namespace, name)
         grace_seconds = children.present_grace(live) or 0
-        await departures.tell(place.link, f"{namespace}/{name}", pods, grace_seconds, memory)
+        await departures.tell(place.link, f"{namespace}/{name}", pods, grace_seconds, memory, self._left)
         if memory.generation not in {0, pool["metadata"]["generation"]}:
             place.link.wake()  # what the store is told of a pool follows a reading
         memory.generation = pool["metadata"]["generation"]
@@ -208,6 +209,14 @@ class Pools:
         nodes = [self._context.node(name) for name in {pod.node for pod in pods if pod.node}]
         labels = [node["metadata"].get("labels") or {} for node in nodes if node is not None]
         return tightest(labels, self._context.node_graces)
+
+    def _left(self, pod: Mapping[str, Any]) -> float | None:
+        """The seconds that a pod has on a node that shuts down, if anything is known of such nodes."""
+        node = self._context.node((pod.get("spec") or {}).get("nodeName") or "")
+        if node is None or SHUTTING_DOWN not in node["spec"]:
+            return None
+        allowed = tightest([node["metadata"].get("labels") or {}], self._context.node_graces)
+        return None if allowed is None else allowed.most.total_seconds()
 
     def _allotment(self, pool: Mapping[str, Any], spec: WorkerPoolSpec) -> Any:
         if not spec.providers:

@@ -83,6 +83,7 @@ class Worker:
         self._session: Session | None = None
         self._drain: Drain | None = None
         self._real_grace: float | None = None
+        self._watching: asyncio.TimerHandle | None = None
         # what the store has acknowledged, for when it comes back as another (Q24)
         self._position: dict[str, Any] | None = None
         self._held: str | None = None
@@ -165,13 +166,16 @@ class Worker:
         self.slots.return_waiting()
         self._stopping.set()
         self._told_to_stop.set()
+        self.renewal.leave()
         self._schedules.changed()
-        self.turns.give_up_at = self._drain.give_up_at
         self._watch_drain(self._drain)
         self.turns.changed()
 
     def _watch_drain(self, drain: Drain) -> None:
         """Do what is due of the drain, and look again when the next thing is."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self.turns.give_up_at = drain.give_up_at  # the grace may have become shorter
         now = time.monotonic()
         if now >= drain.hand_back_at and not drain.truncated and self.slots.running:
             drain.truncated = True
@@ -189,7 +193,7 @@ class Worker:
         self.turns.changed()
         due = [at for at in (drain.hand_back_at, drain.force_at, drain.give_up_at) if at > now]
         if due:
-            self._loop.call_at(min(due[0], now + 1.0), self._watch_drain, drain)
+            self._watching = self._loop.call_at(min(due[0], now + 1.0), self._watch_drain, drain)
 
     def _over(self) -> bool:
         drain = self._drain
@@ -324,6 +328,7 @@ class Worker:
             self._real_grace = answer.grace.total_seconds()
             if self._drain is not None:
                 self._drain.shorten(self._real_grace)
+                self._watch_drain(self._drain)
         if answer.slot_in is not None:
             self._schedules.due_in(answer.slot_in)
         self.turns.mark(answer.draining)

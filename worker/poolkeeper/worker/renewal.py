@@ -2,7 +2,8 @@
 
 Guarantees: renews at least three times per visibility timeout over its own connection while anything is held, each renewal bounded by a
 time-out shorter than the interval; reconnects for ever, and after each reconnect has the queues polled once a renewal was
-answered. Between two renewals it listens: a notification is a hint to poll. Does not help against native code that holds the interpreter
+answered. Between two renewals it listens: a notification is a hint to poll. A process that is told to end renews at once, and half a second
+after each hint, for it may be told that it has less time than it was promised (O20). Does not help against native code that holds the interpreter
 lock for longer than a lease; the stall is measured.
 """
 
@@ -39,6 +40,12 @@ SPARED_FOR = 60.0
 
 DOUBT = 60.0
 """Seconds after a lost answer in which each renewal compares what the process holds with what the store believes: the turn may come late."""
+
+LEAVING = 5.0
+"""Seconds between two renewals of a process that was told to end, at most, however long its leases are."""
+
+HURRIED = 0.5
+"""Seconds between two of them where it hears something."""
 
 COMPLETE = 8
 """Every so many renewals compare it in any case; it costs a look at what the session has ever held, where vacuum is kept away."""
@@ -113,6 +120,7 @@ class Renewal(threading.Thread):
         self._hint = hint
         self._over = threading.Event()
         self._told = False
+        self._leaving = False
         self._renewals = 0
         self._bell, self._rope = os.pipe()
         self._closing = threading.Lock()
@@ -128,6 +136,13 @@ class Renewal(threading.Thread):
         with self._closing:
             if not self._closed:
                 os.write(self._rope, b".")
+
+    def leave(self) -> None:
+        """Renew at once, and more often from here on: the process was told to end, and how much time it has may be told any moment."""
+        self._leaving = True
+        with self._closing:
+            if not self._closed:
+                os.write(self._rope, b"!")
 
     def run(self) -> None:
         """Connect, renew, listen; again and again."""
@@ -189,8 +204,9 @@ class Renewal(threading.Thread):
         fresh = True
         while not self._over.is_set():
             if time.monotonic() >= due:
-                due = time.monotonic() + self._interval() * self._rng.uniform(0.85, 1.0)
-                if fresh or not self._spared():
+                every = min(self._interval(), LEAVING) if self._leaving else self._interval()
+                due = time.monotonic() + every * self._rng.uniform(0.85, 1.0)
+                if fresh or self._leaving or not self._spared():
                     self._renew(conn)
                     outage.over()
                 self.round_at = time.monotonic()
@@ -198,7 +214,8 @@ class Renewal(threading.Thread):
                     self._hint()
                 fresh = False
             if self._listen(conn, due - time.monotonic()):  # perhaps of a cancel: ask soon, but not once per submit
-                due = min(due, self.renewed_at + self._interval() / 4)
+                soon = self._interval() / 4
+                due = min(due, self.renewed_at + (min(soon, HURRIED) if self._leaving else soon))
 
     def _spared(self) -> bool:
         """Whether the turns of an idle worker have renewed for it (Q20)."""
@@ -225,10 +242,10 @@ class Renewal(threading.Thread):
         self._answered(answer)
 
     def _listen(self, conn: "psycopg.Connection[Any]", seconds: float) -> bool:
-        """Wait for a notification, for at most `seconds`; return whether one came."""
+        """Wait for a notification, or for the order to leave, for at most `seconds`; return whether one came."""
         for descriptor in self._await(seconds, conn.fileno()):
             if descriptor == self._bell:
-                return False
+                return not self._over.is_set()
             conn.pgconn.consume_input()  # raises when the connection is gone
             heard = False
             while conn.pgconn.notifies() is not None:
@@ -243,4 +260,7 @@ class Renewal(threading.Thread):
         poller = select.poll()
         for descriptor in (self._bell, *descriptors):
             poller.register(descriptor, select.POLLIN)
-        return [descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)]
+        ready = [descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)]
+        if self._bell in ready:
+            os.read(self._bell, 64)
+        return ready

@@ -69,7 +69,7 @@ BEGIN
 END $$;
 
 -- The real grace of terminating pods, where it is less than their workers were told (O20): a person, an eviction or a node
--- gave less. The worker hears it with its next renewal, and hands back in time. Answers how many sessions were told.
+-- gave less. The worker hears it with its next renewal, within a second where it listens, and hands back in time. Answers how many sessions were told.
 CREATE OR REPLACE FUNCTION poolkeeper.tell_grace(_pool text, _pod_uids text[], _seconds double precision[], _term uuid DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -86,6 +86,9 @@ BEGIN
     WHERE p.name = _pool AND s.pool_id = p.id AND s.ended_at IS NULL AND s.info ->> 'pod_uid' = g.uid
           AND s.grace IS DISTINCT FROM make_interval(secs => g.seconds);
     GET DIAGNOSTICS _told = ROW_COUNT;
+    IF _told > 0 THEN
+        PERFORM poolkeeper.wake();
+    END IF;
     RETURN _told;
 END $$;
 
