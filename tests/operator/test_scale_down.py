@@ -55,6 +55,24 @@ def test_a_busy_pod_that_is_not_ready_holds_the_size_until_it_is(stage, operator
         assert busy.name not in deleted
 
 
+@pytest.mark.wide
+def test_a_cost_that_somebody_else_gave_a_busy_pod_does_not_have_it_taken(stage, operator, audit):
+    """O17: all but the victims stand at zero when the number is lowered; Karpenter has a gate that sets costs, too."""
+    scaling = {"min": 3, "max": 3}
+    stage.apply(stage.db(), stage.queue("mail", visibilityTimeout="10m"), stage.pool("mail", scaling=scaling))
+    stage.submit("mail")
+    with crew(stage, "mail") as workers:
+        until(lambda: len(workers.of("mail")) == 3, what="three workers")
+        busy = until(lambda: [hand for hand in workers.of("mail") if hand.held], what="one works")[0]
+        stage.kubectl("annotate", "pod", busy.name, "controller.kubernetes.io/pod-deletion-cost=-50")
+        mark = audit.mark()
+        stage.apply(stage.pool("mail", scaling={**scaling, "min": 0}))
+        until(lambda: stage.replicas("mail") == 1, what="the idle ones go")
+        until(lambda: [hand.name for hand in workers.of("mail")] == [busy.name], what="it stays")
+        deleted = {w.name for w in audit.since(mark, namespace=stage.namespace) if w.verb == "delete"}
+        assert busy.name not in deleted
+
+
 def ready(stage, pod, status):
     stage._api.patch_status("pod", stage.namespace, pod, {"conditions": [{"type": "Ready", "status": status}]})
 

@@ -36,6 +36,16 @@ def test_a_submit_is_heard_once_and_says_nothing(scene: Scene, heard: Callable[[
     assert heard() == ["poolkeeper:"]
 
 
+def test_a_shorter_grace_hurries_its_worker_and_is_told_once(scene: Scene, heard: Callable[[], list[str]]) -> None:
+    """O20: the next renewal of a long lease may be minutes away, and the pod has seconds."""
+    scene.worker(pod_uid="uid-1")
+    assert heard() is not None
+    scene.ask("operator", calls.tell_grace("local/p", {"uid-1": 7.0}))
+    assert heard() == ["poolkeeper:"]
+    scene.ask("operator", calls.tell_grace("local/p", {"uid-1": 7.0, "uid-2": 7.0}))
+    assert heard() == []
+
+
 def test_only_after_commit_and_once_per_transaction(scene: Scene, heard: Callable[[], list[str]]) -> None:
     """Q4, Q15: workers hear of a task when it exists."""
     conn = scene.connect("submitter", autocommit=False)

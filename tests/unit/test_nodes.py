@@ -75,6 +75,22 @@ def test_of_a_node_only_that_is_kept() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "goes"),
+    [
+        ("False", "node is shutting down", True),
+        ("False", "[container runtime is down, node is shutting down]", True),
+        ("False", "container runtime is down", False),
+        ("True", "node is shutting down", False),
+        ("Unknown", "Kubelet stopped posting node status.", False),
+    ],
+)
+def test_a_kubelet_that_shuts_down_says_so(status: str, message: str, goes: bool) -> None:
+    """O20: in its condition Ready."""
+    said = {"status": {"conditions": [{"type": "Ready", "status": status, "message": message}]}}
+    assert leaving({"spec": trimmed(said)}, DEFAULTS) == ("shutting down" if goes else "")
+
+
 def pod(name: str, **more: Any) -> PodState:
     idle = None if more.get("busy") else timedelta(seconds=60)
     return PodState(**{"name": name, "created_at": NOW, "idle_for": idle, **more})

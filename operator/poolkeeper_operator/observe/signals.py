@@ -179,7 +179,7 @@ def _pod_state(pod: PodSeen, session: SessionStats | None) -> PodState:
         created_at=pod.created_at,
         has_session=session is not None,
         stuck=bool(pod.stuck) and session is None,
-        costed=_costed(pod),
+        costed=costed(pod),
         scheduled=pod.node is not None,
         phase=pod.phase,
         ready=pod.ready,
@@ -191,7 +191,8 @@ def _pod_state(pod: PodSeen, session: SessionStats | None) -> PodState:
     return replace(state, busy=session.busy, marked=session.draining, idle_for=idle_for)
 
 
-def _costed(pod: PodSeen) -> bool:
+def costed(pod: PodSeen) -> bool:
+    """Whether the controller takes it before pods that carry no cost."""
     return pod.cost is not None and pod.cost.startswith("-")
 
 

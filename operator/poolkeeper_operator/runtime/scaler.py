@@ -23,7 +23,7 @@ from poolkeeper_operator.decide.signals import Blind
 from poolkeeper_operator.decide.victims import Lowering, VictimPlan, plan
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.pods import COST, PodSeen
-from poolkeeper_operator.observe.signals import PoolView, backlog, pod_states, signals, view
+from poolkeeper_operator.observe.signals import PoolView, backlog, costed, pod_states, signals, view
 from poolkeeper_operator.resources import WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.capability import can_run
@@ -39,6 +39,7 @@ LINES = 10
 LINE_BYTES = 400  # ten of them leave the status well below 8 KiB (O2)
 FOREIGN_TOLD = timedelta(minutes=10)
 VICTIM = "-1"
+NEUTRAL = "0"
 NOBODY = {"missing": 0, "may_go": 0}
 INSTEAD = (
     "Only spec.scaling counts: set min and max there, or mode: Hold, which leaves the size to you, "
@@ -144,6 +145,8 @@ class Scaler:
         namespace = pool.partition("/")[0]
         for pod in seen.pods:
             wanted = VICTIM if pod.name in chosen.costs else None
+            if wanted is None and decision.goal < seen.replicas and pod.cost != VICTIM and costed(pod):
+                wanted = NEUTRAL  # somebody else would have it taken before the victims
             if pod.cost != wanted and (wanted or pod.cost == VICTIM):
                 await self._price(namespace, pod, wanted)
         if chosen.mark or chosen.unmark:
