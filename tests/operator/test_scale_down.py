@@ -73,6 +73,33 @@ def test_a_cost_that_somebody_else_gave_a_busy_pod_does_not_have_it_taken(stage,
         assert busy.name not in deleted
 
 
+HINTS = ("cluster-autoscaler.kubernetes.io/safe-to-evict", "karpenter.sh/do-not-disrupt", "poolkeeper.dev/busy")
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(400)
+def test_a_pod_that_works_for_long_asks_node_scalers_to_be_left_alone(stage, operator, audit):
+    """O17: from a minute of work to a minute without, with one write each; the idle one beside it never does."""
+    stage.apply(
+        stage.db(), stage.queue("mail", visibilityTimeout="10m"), stage.pool("mail", scaling={"min": 2, "max": 2})
+    )
+    with crew(stage, "mail") as workers:
+        until(lambda: len(workers.of("mail")) == 2, what="two workers")
+        mark = audit.mark()
+        stage.submit("mail")
+        busy = until(lambda: [hand for hand in workers.of("mail") if hand.held], what="one works")[0]
+        until(lambda: hinted(stage) == {busy.name: ("false", "true", "true")}, timeout=120, what="it asks")
+        workers.finish("mail")
+        until(lambda: hinted(stage) == {}, timeout=120, what="it asks no more")
+    written = [w for w in audit.since(mark, namespace=stage.namespace) if (w.verb, w.resource) == ("patch", "pods")]
+    assert [write.name for write in written] == [busy.name] * 2
+
+
+def hinted(stage):
+    pods = {p["metadata"]["name"]: p["metadata"].get("annotations") or {} for p in stage.pods("mail")}
+    return {name: tuple(a.get(key) for key in HINTS) for name, a in pods.items() if any(key in a for key in HINTS)}
+
+
 def ready(stage, pod, status):
     stage._api.patch_status("pod", stage.namespace, pod, {"conditions": [{"type": "Ready", "status": status}]})
 

@@ -29,6 +29,7 @@ TESTS = {
     "grace": ("test_grace",),
     "lengthening": ("test_lengthening",),
     "victims": ("test_victims", "test_nodes"),
+    "hints": ("test_hints",),
     "allowance": ("test_allowance",),
     "conditions": ("test_conditions",),
     "service": ("test_service_time",),

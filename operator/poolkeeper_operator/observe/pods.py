@@ -23,6 +23,9 @@ HOPELESS = {
 }
 LINE = 200  # characters of a quoted message
 COST = "controller.kubernetes.io/pod-deletion-cost"
+BUSY = "poolkeeper.dev/busy"
+ASKING = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""How a pod asks node scalers to be left alone; with `BUSY` it is the operator that asks."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class PodSeen:
     stuck: str  # why it cannot start; empty if it can
     cost: str | None  # the deletion cost that it carries
     node: str | None
+    asking: bool | None = (
+        False  # whether it asks node scalers to be left alone; None: its template says something of its own
+    )
     leaving: str = ""  # why its node is about to go; empty if it is not, as far as is known
 
 
@@ -60,9 +66,16 @@ def seen(pod: Mapping[str, Any], node: Node | None = None) -> PodSeen:
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or []),
         stuck=stuck(status),
         cost=(meta.get("annotations") or {}).get(COST),
+        asking=_asking(meta.get("annotations") or {}),
         node=name,
         leaving=leaving(node(name), spec.get("tolerations") or []) if node and name else "",
     )
+
+
+def _asking(annotations: Mapping[str, str]) -> bool | None:
+    if BUSY in annotations:
+        return True
+    return None if annotations.keys() & ASKING.keys() else False
 
 
 def stuck(status: Mapping[str, Any]) -> str:

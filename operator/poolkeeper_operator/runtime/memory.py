@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 from poolkeeper_operator.decide.decision import Decision
+from poolkeeper_operator.decide.hints import Spell
 from poolkeeper_operator.decide.history import History
 from poolkeeper_operator.decide.service import ServiceMeter
 from poolkeeper_operator.decide.signals import Mode
@@ -49,6 +50,7 @@ class Memory:
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
     crashes_due: float | None = None  # seconds until crash evidence is to be told again
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
+    spells: dict[str, Spell] = field(default_factory=dict)  # by a pod's uid: how long it has been busy or idle
     lowering: Lowering | None = None  # the last one, until the controller has followed
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)
 

@@ -17,12 +17,13 @@ from poolkeeper_operator.act import owners, scaletarget
 from poolkeeper_operator.act.children import build_replicas
 from poolkeeper_operator.decide.conditions import cut, stamp
 from poolkeeper_operator.decide.decision import Decision
+from poolkeeper_operator.decide.hints import asks, spell
 from poolkeeper_operator.decide.reasons import Want
 from poolkeeper_operator.decide.scaling import decide, writable
 from poolkeeper_operator.decide.signals import Blind
 from poolkeeper_operator.decide.victims import Lowering, VictimPlan, plan
 from poolkeeper_operator.observe.link import Link
-from poolkeeper_operator.observe.pods import COST, PodSeen
+from poolkeeper_operator.observe.pods import ASKING, BUSY, COST, PodSeen
 from poolkeeper_operator.observe.signals import PoolView, backlog, costed, pod_states, signals, view
 from poolkeeper_operator.resources import WorkerPoolSpec
 from poolkeeper_operator.runtime import metrics
@@ -142,13 +143,14 @@ class Scaler:
             await link.call(calls.mark_sessions(pool, chosen.mark, draining=True, term=link.term))
         if chosen.unmark:
             await link.call(calls.mark_sessions(pool, chosen.unmark, draining=False, term=link.term))
-        namespace = pool.partition("/")[0]
+        asking = self._asking(seen, memory)
         for pod in seen.pods:
             wanted = VICTIM if pod.name in chosen.costs else None
             if wanted is None and decision.goal < seen.replicas and pod.cost != VICTIM and costed(pod):
                 wanted = NEUTRAL  # somebody else would have it taken before the victims
-            if pod.cost != wanted and (wanted or pod.cost == VICTIM):
-                await self._price(namespace, pod, wanted)
+            priced = pod.cost != wanted and (wanted or pod.cost == VICTIM)
+            if priced or (pod.uid in asking) != bool(pod.asking):
+                await self._annotate(pool.partition("/")[0], pod, wanted, asks=pod.uid in asking)
         if chosen.mark or chosen.unmark:
             link.wake()  # the next reading shows the marks
         if decision.goal < seen.replicas and not await self._still_idle(pool, link, chosen):
@@ -187,11 +189,23 @@ class Scaler:
             metrics.WRONG_VICTIMS.labels(*pool.split("/")).inc(wrong)
             log.warning("pool.wrong_victims: %s: %d pods went in place of idle ones", pool, wrong, extra={"pool": pool})
 
-    async def _price(self, namespace: str, pod: PodSeen, cost: str | None) -> None:
-        """Set or take back a pod's deletion cost; with its uid, so that a namesake is never made by it."""
+    def _asking(self, seen: PoolView, memory: Memory) -> set[str]:
+        """The pods, by uid, that are to ask node scalers to be left alone: what they do was noted until now."""
+        now, before = self._context.now(), memory.spells
+        memory.spells = {}
+        for pod in seen.pods:
+            session = seen.sessions.get(pod.name)
+            busy, idle_for = bool(session and session.busy), session.idle_for if session else None
+            memory.spells[pod.uid] = spell(before.get(pod.uid), busy=busy, now=now, idle_for=idle_for)
+        known = [pod for pod in seen.pods if pod.asking is not None]
+        return {pod.uid for pod in known if asks(memory.spells[pod.uid], now, asking=bool(pod.asking))}
+
+    async def _annotate(self, namespace: str, pod: PodSeen, cost: str | None, *, asks: bool) -> None:
+        """Set or take back a pod's deletion cost and hints; with its uid, so that a namesake is never made by it."""
         metadata: dict[str, Any] = {"namespace": namespace, "name": pod.name, "uid": pod.uid}
-        if cost is not None:
-            metadata["annotations"] = {COST: cost}
+        annotations = {**({} if cost is None else {COST: cost}), **({BUSY: "true", **ASKING} if asks else {})}
+        if annotations:
+            metadata["annotations"] = annotations
         manifest = {"apiVersion": POD.api_version, "kind": POD.kind, "metadata": metadata}
         try:
             answer = await self._context.kube.apply(POD, manifest, manager=SCALER)
