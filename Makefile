@@ -2,7 +2,7 @@
 # Works from a path with a space: everything is named relative to this folder.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-wide test-long mutate crash check bench bench-store bench-operator images wheels clean setup
+.PHONY: help demo test test-wide test-long mutate crash check bench bench-store bench-operator bench-capacity images wheels clean setup
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
@@ -59,6 +59,10 @@ bench: bench-store bench-operator ## the figures of store and operator
 bench-store: ## F1 to F11 beside peers and the floor: about an hour, five minutes with ARGS=--quick; then docs/comparison.md
 	@tools/bootstrap dev bench
 	@PYTHONPATH=tools:tests $(PY) -m benchmarks store $(ARGS)
+
+bench-capacity: ## what one Postgres carries: half an hour, four minutes with ARGS=--quick; writes docs/capacity.md
+	@tools/bootstrap dev bench
+	@PYTHONPATH=tools:tests $(PY) -m benchmarks.capacity $(ARGS)
 
 bench-operator: ## F20 and F25 on a control plane, F25 and F26 in simulation: about fifteen minutes
 	@tools/bootstrap dev bench

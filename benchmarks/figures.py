@@ -73,7 +73,7 @@ def write(name: str, figures: list[Figure], peers: Sequence[Peer] = ()) -> Path:
         json.dumps(
             {
                 "figures": [asdict(f) for f in figures],
-                "about": {**_about(), "peers": {peer.name: peer.about for peer in peers}},
+                "about": {**about("python -m benchmarks"), "peers": {peer.name: peer.about for peer in peers}},
             },
             indent=2,
         )
@@ -93,7 +93,8 @@ def show(figures: list[Figure]) -> None:
     Console(width=150).print(table)
 
 
-def _about() -> dict[str, Any]:
+def about(program: str) -> dict[str, Any]:
+    """When, of what and on what a run was made."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     versions: dict[str, str | None] = {}
     for package in ("poolkeeper", "psycopg", "asyncpg", "uvloop"):
@@ -104,7 +105,7 @@ def _about() -> dict[str, Any]:
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit,
-        "command": f"python -m benchmarks {' '.join(sys.argv[1:])}".strip(),
+        "command": f"{program} {' '.join(sys.argv[1:])}".strip(),
         "machine": f"{platform.machine()}, {_cores()} cores, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "versions": versions,

@@ -17,7 +17,7 @@ OUTCOMES = ["succeeded", "failed", "rejected", "dead", "snoozed", "handed_back",
 
 
 def test_a_token_is_16_random_bytes_that_secret_scanners_know(scene: Scene) -> None:
-    """Q17, contract 5: prefix pkt_, base64url; 122 bits of them random."""
+    """Q17, contract 5: prefix pkt_, base64url; at least 122 bits of them random."""
     scene.submit_many(50)
     tokens = [c.token for c in scene.worker().claim(50)]
     raw = [base64.urlsafe_b64decode(t.removeprefix("pkt_") + "==") for t in tokens]
@@ -250,3 +250,16 @@ def test_errors_are_bounded(scene: Scene) -> None:
     assert letter.error is not None
     assert letter.error_class is not None
     assert (len(letter.error), len(letter.error_class)) == (4000, 200)
+
+
+def test_tokens_of_one_claim_tell_nothing_of_each_other(scene: Scene) -> None:
+    """Q17: they come from a seed that is new for each claim, so the same task has another token the next time."""
+    scene.submit_many(2)
+    worker = scene.worker()
+    claimed = worker.claim(2)
+    first = {c.task_id: c.token for c in claimed}
+    for delivery in claimed:
+        worker.settle(delivery, "handed_back")
+    second = {c.task_id: c.token for c in worker.claim(2)}
+    assert first.keys() == second.keys()
+    assert len({*first.values(), *second.values()}) == 4

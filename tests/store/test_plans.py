@@ -118,6 +118,13 @@ def full(scene: Scene) -> None:
     assert len(worker.claim(1500)) == 1500
 
 
+def skewed(scene: Scene) -> None:
+    """One tenant and one type have nearly everything, and what is claimed here lies behind it."""
+    scene.submit_many(4000, tenant="hog", type="a.hog")
+    scene.submit_many(30, tenant="hog")
+    scene.submit_many(3, tenant="other")
+
+
 def bloated(scene: Scene) -> None:
     """Full, and emptied again under a snapshot that lets nothing be cleaned up."""
     snapshot = scene._stack.enter_context(scene.database.connect())
@@ -130,7 +137,7 @@ def bloated(scene: Scene) -> None:
         worker.turn(settles)
 
 
-SHAPES = {"empty": empty, "full": full, "bloated": bloated}
+SHAPES = {"empty": empty, "full": full, "skewed": skewed, "bloated": bloated}
 STATISTICS = {
     "none": lambda scene, fill: fill(scene),
     "fresh": lambda scene, fill: (fill(scene), scene.owner.execute("ANALYZE")),
@@ -156,12 +163,19 @@ def hot_calls(scene: Scene, worker: Worker) -> None:
     run(worker.conn, calls.timeline(held[0].task_id))
 
 
+@pytest.mark.parametrize(
+    "plans", ["auto", *(pytest.param(f"force_{kind}_plan", marks=pytest.mark.wide) for kind in ("generic", "custom"))]
+)
 @pytest.mark.parametrize("statistics", list(STATISTICS))
 @pytest.mark.parametrize("shape", list(SHAPES))
-def test_what_workers_call_enters_growing_tables_by_an_index(scene: Scene, shape: str, statistics: str) -> None:
-    """Q14: claim, settle, sweep, renew, checkpoint, looking up: on empty, full and bloated tables, analysed or not."""
+def test_what_workers_call_enters_growing_tables_by_an_index(
+    scene: Scene, shape: str, statistics: str, plans: str
+) -> None:
+    """Q14: claim, settle, sweep, renew, checkpoint, looking up: on empty, full, skewed and bloated tables, analysed or not, planned for each call or once."""
     STATISTICS[statistics](scene, SHAPES[shape])
-    worker = scene.worker(conn=scene.connect("worker"), concurrency=100)
+    conn = scene.connect("worker")
+    conn.execute(f"SET plan_cache_mode = {plans}")
+    worker = scene.worker(conn=conn, concurrency=100)
     worker.turn(sweep=True)  # the first to come by tidies up behind the filling
     with touching(scene, worker.conn) as touched:
         hot_calls(scene, worker)

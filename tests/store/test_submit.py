@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -314,3 +315,22 @@ def test_many_are_written_alike_with_and_without_a_bound(scene: Scene, spoilt: l
     assert told[0] == told[1]
     assert rows[0] == rows[1]
     assert [entry["code"] for entry in told[0]][:4] == [None, None, "type_invalid", "payload_too_large"]
+
+
+def test_ids_of_one_call_are_version_7_and_neighbours(scene: Scene) -> None:
+    """Q6: each once, in the order of the call; two calls do not meet."""
+    ids = scene.submit_many(300)
+    steps = {(later.int - before.int) % 2**48 for before, later in pairwise(ids)}
+    assert steps == {1}
+    assert len({*ids, *scene.submit_many(300)}) == 600
+    assert {each.version for each in ids} == {7}
+    assert {each.int >> 48 for each in ids} == {ids[0].int >> 48}
+
+
+def test_ids_count_on_past_the_last_number(scene: Scene) -> None:
+    """What follows the last of 48 bits is their first, beside the same stem."""
+    last = scene.value("SELECT poolkeeper.id_at('01a22d9e-70e7-768f-9d52-', 281474976710655)")
+    assert str(last) == "01a22d9e-70e7-768f-9d52-ffffffffffff"
+    assert scene.value("SELECT poolkeeper.id_count(%s)", last) == 281474976710655
+    beyond = scene.value("SELECT poolkeeper.id_at(poolkeeper.id_stem(%s), poolkeeper.id_count(%s) + 1)", last, last)
+    assert str(beyond) == "01a22d9e-70e7-768f-9d52-000000000000"

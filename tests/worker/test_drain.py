@@ -125,7 +125,7 @@ def test_a_claim_in_flight_when_the_drain_begins_is_handed_back_unstarted(stage:
 @pytest.mark.parametrize("say", [False, True])
 def test_the_last_checkpoint_before_a_hand_back_is_the_newest_one(stage: Stage, say: bool) -> None:
     """Q30, Q48: what the rate kept back is written, and a handler that is cancelled may save once more."""
-    worker = stage.worker({"POOLKEEPER_GRACE_PERIOD": "3", "POOLKEEPER_HAND_BACK_MARGIN": "2"}).ready()
+    worker = stage.worker({"POOLKEEPER_GRACE_PERIOD": "12", "POOLKEEPER_HAND_BACK_MARGIN": "11"}).ready()
     tasks = [stage.submit(kind, say) for kind in ("t.last_words", "t.last_words_thread", "t.last_words_process")]
     for task in tasks:
         stage.note("in", task)

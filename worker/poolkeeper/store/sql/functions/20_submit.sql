@@ -82,12 +82,12 @@ BEGIN
     RETURN _text::timestamptz;
 END $$;
 
--- The tasks as rows, each with its refusal. Raises data_exception where a wish is no number or no time at all.
-CREATE OR REPLACE FUNCTION poolkeeper.candidate_rows(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz, _prefix text)
+-- The tasks as rows, each with its refusal, their ids counted on from _count. Raises data_exception where a wish is no number or no time at all.
+CREATE OR REPLACE FUNCTION poolkeeper.candidate_rows(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz, _stem text, _count bigint)
 RETURNS SETOF poolkeeper.candidate
 LANGUAGE sql STABLE  -- as part of the statement that asks
 AS $$
-        SELECT c.ordinal, poolkeeper.new_id(_prefix), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
+        SELECT c.ordinal, poolkeeper.id_at(_stem, _count + c.ordinal), c.type, c.tenant, c.priority, c.run_at, c.expires_at, least(c.max_deliveries, _q.max_deliveries)::integer,
                c.payload, c.labels, c.traceparent, c.key,
                coalesce(poolkeeper.misnamed(c.type, c.tenant, c.key, c.labels, c.traceparent, c.max_deliveries, c.run_at, _now),
                         CASE WHEN NOT poolkeeper.printable(c.ordering_key) THEN 'key_invalid' END,
@@ -111,7 +111,14 @@ $$;
 CREATE OR REPLACE FUNCTION poolkeeper.candidates(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
 RETURNS poolkeeper.candidate[]
 LANGUAGE plpgsql
-AS $$ BEGIN RETURN ARRAY(SELECT c FROM poolkeeper.candidate_rows(_tasks, _q, _caller, _now, poolkeeper.id_prefix(clock_timestamp())) AS c); END $$;
+AS $$
+DECLARE
+    _first uuid := poolkeeper.new_id();
+    _stem  text := poolkeeper.id_stem(_first);
+    _count bigint := poolkeeper.id_count(_first);
+BEGIN
+    RETURN ARRAY(SELECT c FROM poolkeeper.candidate_rows(_tasks, _q, _caller, _now, _stem, _count) AS c);
+END $$;
 
 -- The same where one of them cannot be read: that one is refused with option_invalid.
 CREATE OR REPLACE FUNCTION poolkeeper.candidates_one_by_one(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _now timestamptz)
@@ -160,21 +167,42 @@ BEGIN
     RETURN _id;
 END $$;
 
--- Many tasks of which none has a key, where no bound is met: written without an array between. What is refused is so by its row.
-CREATE OR REPLACE FUNCTION poolkeeper.submit_keyless(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _notify boolean, _now timestamptz)
+-- Says at once whether a submit of many can be written without an array between.
+CREATE OR REPLACE FUNCTION poolkeeper.demand_each(_taken bigint, _wanted bigint) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF _taken <> _wanted THEN
+        RAISE data_exception USING MESSAGE = 'not each key is free';
+    END IF;
+    RETURN true;
+END $$;
+
+-- Many tasks without an ordering key, where no bound is met: written without an array between. What is refused is so by its row.
+-- Raises data_exception before the first row where a key is taken, or stands with a task that is refused; and waits for no
+-- key that another transaction holds: the longer way tells what became of them (22_keys.sql).
+CREATE OR REPLACE FUNCTION poolkeeper.submit_at_once(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _notify boolean, _now timestamptz)
 RETURNS TABLE (ordinal integer, task_id uuid, code text, size bigint, later boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    _prefix text := poolkeeper.id_prefix(clock_timestamp());
+    _first uuid := poolkeeper.new_id();
+    _stem  text := poolkeeper.id_stem(_first);
+    _count bigint := poolkeeper.id_count(_first);
 BEGIN RETURN QUERY
     WITH c AS MATERIALIZED (
-        SELECT * FROM poolkeeper.candidate_rows(_tasks, _q, _caller, _now, _prefix)
+        SELECT * FROM poolkeeper.candidate_rows(_tasks, _q, _caller, _now, _stem, _count)
+    ), taken AS (
+        INSERT INTO poolkeeper.task_key (tenant, queue_id, key, task_id, digest, created_at)
+        SELECT c.tenant, _q.id, c.key, c.id, poolkeeper.keyed_digest(c.payload, i.digest_inner, i.digest_outer), _now
+        FROM c CROSS JOIN poolkeeper.instance AS i WHERE c.key IS NOT NULL AND c.code IS NULL
+        ORDER BY c.tenant COLLATE "C", c.key COLLATE "C", c.ordinal
+        ON CONFLICT DO NOTHING RETURNING 1
     ), bodies AS (
-        INSERT INTO poolkeeper.task (id, queue_id, type, tenant, priority, max_deliveries, accepted_at, run_at, expires_at, payload, labels, traceparent, submitted_by)
+        INSERT INTO poolkeeper.task (id, queue_id, type, tenant, priority, max_deliveries, accepted_at, run_at, expires_at, payload, labels, traceparent, submitted_by, key)
         SELECT c.id, _q.id, c.type, c.tenant, c.priority, c.max_deliveries, _now, greatest(c.run_at, _now), c.expires_at,
-               c.payload, c.labels, c.traceparent, session_user
+               c.payload, c.labels, c.traceparent, session_user, c.key
         FROM c WHERE c.code IS NULL
     ), due_later AS (
         INSERT INTO poolkeeper.later (task_id, queue_id, priority, lane, type_key, ready_at, expires_at, due_at)
@@ -188,7 +216,8 @@ BEGIN RETURN QUERY
         SELECT poolkeeper.wake() WHERE _notify AND EXISTS (SELECT FROM c WHERE c.code IS NULL AND c.run_at <= _now)
     )
     SELECT c.ordinal, CASE WHEN c.code IS NULL THEN c.id END, c.code, CASE c.code WHEN 'payload_too_large' THEN octet_length(c.payload::text)::bigint END, c.run_at > _now
-    FROM c CROSS JOIN (SELECT count(*) FROM woken) AS w;
+    FROM c CROSS JOIN (SELECT count(*) FROM woken) AS w
+    WHERE (SELECT poolkeeper.demand_each((SELECT count(*) FROM taken), (SELECT count(*) FROM c WHERE c.key IS NOT NULL)));
 END $$;
 
 -- _tasks: array of {type, payload, tenant, key, priority, run_at (ISO 8601 with its zone), delay (s), max_age (s),
@@ -211,6 +240,7 @@ DECLARE
     _full   poolkeeper.overrun[];
     _ready  bigint;
     _path   text := poolkeeper.queue_path(_queue);
+    _wait   text := current_setting('lock_timeout');
 BEGIN
     IF jsonb_typeof(_tasks) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'tasks must be a JSON array' USING ERRCODE = 'PK400', HINT = 'give an empty array for none';
@@ -240,16 +270,21 @@ BEGIN
         END IF;
     END IF;
 
-    IF NOT _q.lanes_kept AND NOT poolkeeper.bounds_waiting(_q) AND NOT jsonb_path_exists(_tasks, 'lax $[*] ? (@.key != null || @.ordering_key != null)') THEN
+    -- a call that is repeated, whose first key is taken, goes the longer way at once
+    IF NOT _q.lanes_kept AND NOT poolkeeper.bounds_waiting(_q) AND NOT jsonb_path_exists(_tasks, 'lax $[*] ? (@.ordering_key != null)')
+        AND NOT EXISTS (SELECT FROM poolkeeper.task_key AS k
+                        WHERE k.tenant = coalesce(_tasks -> 0 ->> 'tenant', 'default') AND k.queue_id = _q.id AND k.key = _tasks -> 0 ->> 'key') THEN
       BEGIN
+        PERFORM set_config('lock_timeout', '200ms', true);
         RETURN QUERY
             SELECT s.ordinal, s.task_id, s.code, s.code IS NULL,
                    CASE WHEN s.code IN ('queue_paused', 'tenant_suspended') THEN interval '5 seconds' END,
                    CASE s.code WHEN 'payload_too_large' THEN _q.max_payload_bytes::bigint END, s.size,
                    CASE WHEN s.code IS NOT NULL THEN NULL WHEN s.later THEN 'scheduled' ELSE 'ready' END, NULL::jsonb
-            FROM poolkeeper.submit_keyless(_tasks, _q, _caller, _notify AND _q.wake_up = 'notify', _now) AS s;
+            FROM poolkeeper.submit_at_once(_tasks, _q, _caller, _notify AND _q.wake_up = 'notify', _now) AS s;
+        PERFORM set_config('lock_timeout', _wait, true);
         RETURN;
-      EXCEPTION WHEN data_exception THEN  -- before the first row: that one is told by the longer way
+      EXCEPTION WHEN data_exception OR lock_not_available THEN  -- before the first row: told by the longer way
       END;
     END IF;
     BEGIN

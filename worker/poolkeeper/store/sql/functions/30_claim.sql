@@ -163,6 +163,8 @@ CREATE OR REPLACE FUNCTION poolkeeper.grant_shares(
 ) RETURNS SETOF poolkeeper.answer
 LANGUAGE plpgsql
 AS $$
+DECLARE
+    _seed bytea := poolkeeper.token_seed();
 BEGIN RETURN QUERY
     WITH gone AS (
         DELETE FROM poolkeeper.ready AS r
@@ -176,8 +178,8 @@ BEGIN RETURN QUERY
                   AND ((_session).tenants IS NULL AND (_session).tenants_except IS NULL OR poolkeeper.serves(_session, c.task_id))
                 ORDER BY c.seq LIMIT s.n FOR UPDATE SKIP LOCKED) AS x))
         RETURNING r.*
-    ), tokens AS MATERIALIZED (  -- evaluated once: a token has one value
-        SELECT g.*, 'pkt_' || rtrim(translate(encode(uuid_send(gen_random_uuid()), 'base64'), '+/', '-_'), '=') AS token,
+    ), tokens AS MATERIALIZED (
+        SELECT g.*, 'pkt_' || rtrim(translate(encode(substr(sha256(_seed || uuid_send(g.task_id)), 1, 16), 'base64'), '+/', '-_'), '=') AS token,
                CASE WHEN row_number() OVER (ORDER BY g.seq) <= _slots THEN _now END AS started_at
         FROM gone AS g
     ), leases AS (

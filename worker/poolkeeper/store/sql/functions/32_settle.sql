@@ -185,7 +185,8 @@ DECLARE
 BEGIN
     WITH gone AS (
         DELETE FROM poolkeeper.lease AS l
-        WHERE l.task_id = ANY (_ids) AND l.token_hash = ANY (_hashes) AND l.started_at IS NOT NULL
+        WHERE l.task_id = ANY (_ids) AND l.started_at IS NOT NULL
+          AND (l.token_hash IN (SELECT unnest(_hashes))) IS TRUE  -- looked up in a hash of them; ANY would compare each with each
         RETURNING l.task_id, l.delivery, l.queue_id, l.pool_id, l.session_id, l.ready_at, l.claimed_at, l.started_at, l.suspect,
                   l.token_hash, l.state_version, l.checkpointed, l.counted, l.lane, l.gate
     ), history AS (
