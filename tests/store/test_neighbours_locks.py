@@ -97,12 +97,14 @@ def test_a_sweep_waits_for_nobody(busy: Crowd) -> None:
             f"UPDATE poolkeeper.{table} SET expires_at = poolkeeper.clock() WHERE queue_id = %s",
             [busy.queue_ids[PLAIN]],
         )
+    soon = busy.submit(LIMITED, delay=timedelta(seconds=10))
     scene.advance(20)
     with held(busy, (*PLACES, *LIMITERS, "session")), busy.untouched():
         assert scene.sweep() == 0
     scene.advance(1)
     with held(busy, ("gate", "lane", "queue", "pool", "session", "backlog")):
         assert scene.sweep() > 20
+    assert scene.state(soon) == "ready"
     scene.sweep()
     for table in ("ready", "later", "ordered", "suspect"):
         assert scene.rows(f"SELECT 1 FROM poolkeeper.{table} WHERE expires_at <= poolkeeper.clock()") == [], table

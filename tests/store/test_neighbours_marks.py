@@ -93,6 +93,36 @@ def test_marks_are_left_by_a_walk_that_passed_much(walks: Walks, seen: int, pass
     assert walks.answers(ask, walks.queue_ids[PLAIN], passed) == [(seen if marked else None,)]
 
 
+def test_what_lies_below_a_mark_takes_nobodys_place(walks: Walks) -> None:
+    """Q13, Q14: shares are dealt and granted of what lies above it, so that no room is kept for what is not given."""
+    queue_id = walks.queue_ids[PLAIN]
+    walks.owner.execute("UPDATE poolkeeper.ready SET expires_at = NULL")
+    there: dict[tuple[Any, ...], list[int]] = {}
+    for row in walks.ready(PLAIN):
+        there.setdefault(tuple(kind(row)), []).append(row.seq)
+    marked = {each: seqs[0] - n % 2 for n, (each, seqs) in enumerate(there.items())}
+    above = {each: found for each, seqs in there.items() if (found := [seq for seq in seqs if seq > marked[each]])}
+    assert 2 < len(above) < len(there)
+    shares = (
+        "ARRAY(SELECT ROW(s.lane, s.type_key, s.priority, 900, 1, s.again, s.floor)::poolkeeper.share FROM unnest("
+        + SHARES
+        + ") AS s)"
+    )
+    marks = floors((*each, at) for each, at in marked.items())
+    dealt = walks.answers(
+        f"SELECT s.lane, s.type_key, s.priority, s.again, s.n FROM poolkeeper.queue AS q, poolkeeper.deal(q, 900, {NOW}, {shares}, 0, 0) AS d, unnest(d._shares) AS s WHERE q.id = %s",
+        *(marks, queue_id),
+    )
+    assert {row[:4]: row[4] for row in dealt} == {each: len(seqs) for each, seqs in above.items()}
+    granted = walks.answers(
+        f"SELECT a.task_id FROM poolkeeper.queue AS q, poolkeeper.session AS s, poolkeeper.grant_shares(q, s, 99, {shares}, 900, {NOW}) AS a WHERE q.id = %s AND s.id = %s",
+        *(marks, queue_id, walks.worker.session.id),
+    )
+    seqs = walks.answers("SELECT seq FROM poolkeeper.lease WHERE turn = 99")
+    assert sorted(seq for (seq,) in seqs) == sorted(seq for each in above.values() for seq in each)
+    assert len(granted) == len(seqs)
+
+
 def test_whatever_its_marks_say_a_session_gets_what_it_runs(crowd: Crowd) -> None:
     """Q11, O5: nothing of another type, or of a type that is paused by now."""
     scene, queue_id = crowd.scene, crowd.queue_ids[PLAIN]

@@ -325,6 +325,38 @@ def test_a_session_comes_when_another_one_could_expire(crowd: Crowd) -> None:
     assert told(crowd.twin, 14) == usual
 
 
+def test_a_session_comes_when_a_provider_of_its_pool_opens(crowd: Crowd) -> None:
+    """Q40: the last of those that are closed; one that has opened keeps nobody busy."""
+    owner = crowd.scene.owner
+    now = crowd.scene.value("SELECT poolkeeper.clock()")
+    owner.execute("UPDATE poolkeeper.session SET renewed_at = %s", [now + timedelta(seconds=100)])
+    owner.execute(
+        "INSERT INTO poolkeeper.provider (quota, cut, floor, recover) SELECT 'a/' || n, 50, 10, 5 FROM generate_series(1, 4) AS n"
+    )
+    for pool, names in (("local/p", "{a/1,a/2}"), ("other/p", "{a/3}")):
+        owner.execute(
+            "UPDATE poolkeeper.pool SET provider_ids = ARRAY(SELECT r.id FROM poolkeeper.provider AS r WHERE r.quota = ANY (%s::text[])) WHERE name = %s",
+            [names, pool],
+        )
+    usual = 15 / 4
+    for opens, wanted in (
+        ({}, usual),
+        ({"a/1": -1}, usual),
+        ({"a/1": 0}, usual),
+        ({"a/1": 2}, 2),
+        ({"a/1": 1, "a/2": 2}, 2),
+        ({"a/1": -2, "a/2": 1}, 1),
+        ({"a/3": 1}, usual),
+        ({"a/4": 1}, usual),
+    ):
+        owner.execute("UPDATE poolkeeper.provider SET retry_at = NULL")
+        for quota, seconds in opens.items():
+            retry_at = now + timedelta(seconds=seconds)
+            owner.execute("UPDATE poolkeeper.provider SET retry_at = %s WHERE quota = %s", [retry_at, quota])
+        ask = "SELECT poolkeeper.come_again(s, false, %s) FROM poolkeeper.session AS s WHERE s.id = %s"
+        assert crowd.scene.value(ask, now, crowd.worker.session.id) == wanted, opens
+
+
 def test_sessions_end_by_their_silence(crowd: Crowd) -> None:
     """Q22: after two hours those that hold nothing; what has ended before stays as it ended."""
     scene = crowd.scene
