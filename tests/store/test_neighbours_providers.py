@@ -58,3 +58,12 @@ def test_providers_are_of_one_pool_and_reports_of_one_quota(crowd: Crowd) -> Non
     assert changed(before, quotas(crowd)) == {"a/mail"}
     assert crowd.worker.claim(1) == [], "it is closed"
     assert len(crowd.far.claim(1)) == 1, "and this one is not"
+
+
+def test_a_login_of_one_pool_is_told_of_no_quota(crowd: Crowd) -> None:
+    """Q51: a provider is used by pools that it may not see."""
+    scene = crowd.scene
+    scene.ask("operator", calls.set_providers("local/p", [entry("api", "a/api")]))
+    for limits, told in (({}, ["a/api"]), ({"pool": "local/p"}, []), ({"pool": "other/p"}, [])):
+        scene.allow(scene.database.login("operator"), **limits)
+        assert [row.quota for row in scene.ask("operator", calls.stats(cluster=None)).providers] == told
