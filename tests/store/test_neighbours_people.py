@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from fixtures.neighbours import BOUNDED, FOREIGN, HOUR, LIMITED, ONES_OWN, PLAIN, Crowd
+from fixtures.neighbours import BOUNDED, FOREIGN, HOUR, LIMITED, ONES_OWN, PLAIN, QUEUES, Crowd
 from poolkeeper.errors import Conflict, Forbidden
 from poolkeeper.store import Call, calls, run
 from store.scene import seconds
@@ -282,6 +282,15 @@ def test_a_policy_is_of_one_queue(crowd: Crowd) -> None:
 def test_a_purge_is_of_one_queue(crowd: Crowd) -> None:
     """O9: all of it, to the last row of every table, and not one row of the others."""
     scene = crowd.scene
+    when: dict[str, Any] = {
+        "cron": "0 5 * * *",
+        "zone": "UTC",
+        "catch_up": "latest",
+        "catch_up_limit": 1,
+        "task": {"type": "a.b"},
+    }
+    for queue in QUEUES:
+        scene.ask("person", calls.set_schedule(queue, "daily", **when, who="ann"))
     for queue, owner in (
         (PLAIN, ("local", "default", "default")),
         (BOUNDED, ("local", "default", "default")),
