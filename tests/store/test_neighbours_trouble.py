@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from fixtures.neighbours import Crowd
+from fixtures.neighbours import PLAIN, Crowd
 from poolkeeper.store import calls, run
 from poolkeeper.store.signs import Expired
 from store.scene import Scene, Worker, await_blocked, meanwhile
@@ -137,6 +137,13 @@ def test_letters_are_as_old_as_those_of_their_queue(crowd: Crowd) -> None:
         assert queue.dead_oldest is not None
         assert round(queue.dead_oldest.total_seconds() / 3600) == queue.queue_id
         assert queue.dead_lately == 0
+    home, ago = crowd.queue_ids[PLAIN], "poolkeeper.clock() - interval '100 s'"
+    scene.owner.execute(f"UPDATE poolkeeper.dead SET died_at = {ago} WHERE queue_id = %s", [home])
+    told = {queue.queue_id: queue for queue in scene.ask("operator", calls.stats(cluster=None)).queues}
+    assert told[home].dead > 0
+    assert {queue_id: queue.dead_lately for queue_id, queue in told.items() if queue.dead_lately} == {
+        home: told[home].dead
+    }
 
 
 def test_an_idle_turn_renews_its_own_session(crowd: Crowd) -> None:
