@@ -7,7 +7,7 @@ import pytest
 
 from fixtures.neighbours import BOUNDED, FOREIGN, LIMITED, PLAIN, Crowd
 from poolkeeper.codes import Code
-from poolkeeper.store import Verdict, calls
+from poolkeeper.store import Verdict, calls, run
 
 MINE: dict[str, Any] = {"type": "a.c", "payload": 1, "tenant": "t1", "key": "ready"}
 """What the crowd has submitted to every queue, under this key."""
@@ -193,3 +193,33 @@ def test_what_was_counted_is_of_the_own_queue(crowd: Crowd) -> None:
                 [lane, crowd.queue_ids[full]],
             )
             assert scene.verdict(queue=PLAIN, tenant="t1").code == (code if full == PLAIN else None)
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_what_is_refused_takes_no_key(crowd: Crowd, bulk: bool) -> None:
+    """Q6: beside others of the same call that are accepted; the key is there for who comes next."""
+    fresh: dict[str, Any] = {"type": "a.b", "payload": 1, "key": "fresh"}
+    refused: list[dict[str, Any]] = [
+        {"type": "A B", "payload": 1, "key": "no"},
+        {"type": "a.b", "payload": "x" * 2**20, "key": "large"},
+    ]
+    told = submits(crowd, PLAIN, fresh, *refused, bulk=bulk)
+    assert [v.code for v in told] == [None, Code.TYPE_INVALID, Code.PAYLOAD_TOO_LARGE]
+    assert [v.task_id is None for v in told] == [False, True, True]
+    after = submits(crowd, PLAIN, fresh, *({**fresh, "key": each["key"]} for each in refused), bulk=bulk)
+    assert [(v.code, v.created) for v in after] == [(None, False), (None, True), (None, True)]
+    keys = crowd.scene.rows(
+        "SELECT task_id FROM poolkeeper.task_key WHERE key IN ('fresh', 'no', 'large') ORDER BY key"
+    )
+    assert [row.task_id for row in keys] == [after[n].task_id for n in (0, 2, 1)]
+
+
+@pytest.mark.parametrize("keys", [["new", "newer"], ["new", "ready"], ["ready", "new"]])
+def test_how_long_a_caller_waits_for_locks_is_its_own(crowd: Crowd, keys: list[str]) -> None:
+    """Q4: a submit in a caller's transaction leaves its limit as it was, whether or not each key was free."""
+    conn = crowd.scene.connect("submitter", autocommit=False)
+    conn.execute("SET lock_timeout = '7s'")
+    told = run(conn, calls.submit_many(PLAIN, [{**MINE, "key": key} for key in keys]))
+    assert [v.created for v in told] == [key != "ready" for key in keys]
+    assert conn.execute("SHOW lock_timeout").fetchone() == ("7s",)
+    conn.rollback()
