@@ -41,7 +41,9 @@ class Counted(Log):
 class Troubled(Patient):
     """Takes `room` calls at once and refuses the others; in trouble each takes longer than its caller waits."""
 
-    room, slow = QUOTA, None
+    log: Counted
+    room = QUOTA
+    slow: float | None = None
 
     def admits(self, call):
         if self.slow is not None:
