@@ -3,7 +3,14 @@
 import hypothesis
 import pytest
 
-pytest_plugins = ["fixtures.layers", "fixtures.postgres", "fixtures.shares", "fixtures.cluster", "fixtures.images"]
+pytest_plugins = [
+    "fixtures.layers",
+    "fixtures.postgres",
+    "fixtures.logins",
+    "fixtures.shares",
+    "fixtures.cluster",
+    "fixtures.images",
+]
 
 hypothesis.settings.register_profile("the same ones", derandomize=True)
 

@@ -34,6 +34,8 @@ def writes(scene: Scene, term: UUID | None, queue_id: int) -> dict[str, Call[Any
         "report_crashes": calls.report_crashes(
             "team/p", [("uid-1", datetime.now(UTC), "OOMKilled (exit 137)")], term=term
         ),
+        "set_pool_login": calls.set_pool_login("team/p", "a", None, queues=["team/q"], term=term),
+        "retire_pool_login": calls.retire_pool_login("team/p", "a", term=term),
         "record_decision": calls.record_decision("team/p", {"n": 1}, term=term),
         "dead_batch": calls.dead_batch(queue_id, term=term),
         "dead_batch_announced": calls.dead_batch_announced(queue_id, 1, term=term),
@@ -55,6 +57,8 @@ KINDS_OF_WRITES = [
     "mark_sessions",
     "tell_grace",
     "report_crashes",
+    "set_pool_login",
+    "retire_pool_login",
     "record_decision",
     "dead_batch",
     "dead_batch_announced",

@@ -42,7 +42,18 @@ MAY: dict[str, set[str]] = {
     "set_providers": {"operator"},
     "mark_sessions": {"operator"},
     "tell_grace": {"operator"},
-    **{name: {"operator"} for name in ("report_crashes", "keep_post", "posts", "post_taken")},
+    **{
+        name: {"operator"}
+        for name in (
+            "report_crashes",
+            "keep_post",
+            "posts",
+            "post_taken",
+            "set_pool_login",
+            "pool_logins",
+            "retire_pool_login",
+        )
+    },
     "record_decision": {"operator"},
     "dead_batch": {"operator"},
     "dead_batch_announced": {"operator"},
@@ -92,6 +103,8 @@ def every_call(session: Any) -> dict[str, Any]:
         "set_pool": calls.set_pool("local/p", max_running=None), "set_providers": calls.set_providers("local/p", []),
         "mark_sessions": calls.mark_sessions("local/p", [], draining=True), "tell_grace": calls.tell_grace("local/p", {}),
         "report_crashes": calls.report_crashes("local/p", []),
+        "set_pool_login": calls.set_pool_login("local/p", "a", None, queues=["local/q"]),
+        "pool_logins": calls.pool_logins("local"), "retire_pool_login": calls.retire_pool_login("local/p", "a"),
         "keep_post": calls.keep_post(0, 1, {}), "posts": calls.posts(0), "post_taken": calls.post_taken(0, 1),
         "record_decision": calls.record_decision("local/p", {}),
         "dead_batch": calls.dead_batch(0),

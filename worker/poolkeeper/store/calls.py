@@ -14,6 +14,7 @@ from poolkeeper.codes import Code
 from poolkeeper.errors import error
 from poolkeeper.store.auditing import audit_counts, audit_keys, audit_tasks, only_look
 from poolkeeper.store.call import Call, from_json, many, maybe, nothing, one, value
+from poolkeeper.store.logins import pool_logins, retire_pool_login, set_pool_login
 from poolkeeper.store.looking import doctor
 from poolkeeper.store.posting import keep_post, post_taken, posts
 from poolkeeper.store.recurring import (
@@ -94,6 +95,7 @@ __all__ = [
     "only_look",
     "pause",
     "pause_schedule",
+    "pool_logins",
     "post_taken",
     "posts",
     "purge",
@@ -107,9 +109,11 @@ __all__ = [
     "report_provider",
     "requeue",
     "resign",
+    "retire_pool_login",
     "run_schedule",
     "schedules",
     "set_pool",
+    "set_pool_login",
     "set_providers",
     "set_schedule",
     "stats",

@@ -1,4 +1,4 @@
-"""The worker's own connection for turns and checkpoints: one, opened again whenever it is lost, for ever.
+"""The worker's own connection for turns and checkpoints: one, opened again whenever it is lost, for ever, and anew where the DSN changes.
 
 Guarantees: a call is answered, or raises within its time-out; a lost connection is never used again; the log says once
 that something fails and once that it works again, in between at intervals. Repeating a call is the caller's decision.
@@ -21,6 +21,7 @@ from poolkeeper.redact import bounded, redact
 from poolkeeper.store import Call, aconnect, arun
 from poolkeeper.store.connection import POOLER
 from poolkeeper.store.prepared import aprepare
+from poolkeeper.worker.rotation import Rotation
 
 _log = logging.getLogger("poolkeeper.worker")
 T = TypeVar("T")
@@ -96,11 +97,12 @@ class Link:
     """One asynchronous connection; see the module."""
 
     def __init__(self, dsn: Callable[[], str], *, name: str, pooled: bool = False) -> None:
-        self._dsn = dsn
+        self._rotation = Rotation(dsn, "turns")
         self._name = name
         self._pooled = pooled
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
+        self._calls: dict[psycopg.AsyncConnection[Any], int] = {}  # under way on each
         self._told = False
 
     async def call(self, call: Call[T], *, within: float = GIVE_UP_HERE) -> T:
@@ -108,6 +110,9 @@ class Link:
         conn = self._conn
         if conn is None or conn.closed:
             conn = await self._open()
+        elif (dsn := self._rotation.another()) is not None:
+            conn = await self._move(conn, dsn)
+        self._calls[conn] = self._calls.get(conn, 0) + 1
         clock = asyncio.get_running_loop().call_later(within, cut, conn)
         try:
             return await arun(conn, call)
@@ -117,18 +122,42 @@ class Link:
             raise
         finally:
             clock.cancel()
+            await self._leave(conn)
+
+    async def _move(self, conn: psycopg.AsyncConnection[Any], dsn: str) -> psycopg.AsyncConnection[Any]:
+        """Connect by another DSN; the connection that there is goes when its last call has been answered, or stays if this fails."""
+        async with self._opening:
+            if self._conn is not conn:
+                return self._conn or conn
+            try:
+                self._conn = await self._connect(dsn)
+            except (PoolkeeperError, psycopg.Error, OSError) as error:
+                self._rotation.failed(error)
+                return conn
+            self._rotation.took(dsn)
+            if conn not in self._calls:
+                await conn.close()
+            return self._conn
+
+    async def _leave(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """One call fewer is under way on it; nobody needs one that was moved away from after its last."""
+        self._calls[conn] -= 1
+        if not self._calls[conn]:
+            del self._calls[conn]
+            if conn is not self._conn:
+                await conn.close()
 
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         async with self._opening:
             if self._conn is None or self._conn.closed:
                 self._conn = None
-                self._conn = await self._connect()
+                self._conn = await self._connect(self._rotation.first())
             return self._conn
 
-    async def _connect(self) -> "psycopg.AsyncConnection[Any]":
+    async def _connect(self, dsn: str) -> "psycopg.AsyncConnection[Any]":
         if self._pooled:  # a pooler in transaction mode takes neither options nor, for sure, prepared statements
-            return await aconnect(self._dsn(), name=self._name)
-        conn = await aconnect(self._dsn(), name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
+            return await aconnect(dsn, name=self._name)
+        conn = await aconnect(dsn, name=self._name, options=f"-c statement_timeout={GIVE_UP_THERE}")
         clock = asyncio.get_running_loop().call_later(GIVE_UP_HERE, cut, conn)
         try:
             alone = await aprepare(conn)

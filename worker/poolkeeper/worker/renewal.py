@@ -24,6 +24,7 @@ from poolkeeper.store import Session, calls, connect, run
 from poolkeeper.store.prepared import prepare
 from poolkeeper.store.rows import RenewAnswer
 from poolkeeper.worker.link import Outage, cut, pause
+from poolkeeper.worker.rotation import Rotation
 
 _log = logging.getLogger("poolkeeper.worker")
 
@@ -109,7 +110,7 @@ class Renewal(threading.Thread):
         hint: Callable[[], None],
     ) -> None:
         super().__init__(name="poolkeeper-renewal", daemon=True)
-        self._dsn = dsn
+        self._rotation = Rotation(dsn, "renewal")
         self._listens = listens
         self._contact = contact
         self._interval = interval
@@ -158,8 +159,10 @@ class Renewal(threading.Thread):
         outage = Outage(_log, "renewal")
         while not self._over.is_set():
             try:
-                with contextlib.closing(self._open()) as conn:
-                    self._serve(conn, outage)
+                conn: psycopg.Connection[Any] | None = self._open(self._rotation.first())
+                while conn is not None:
+                    with contextlib.closing(conn):
+                        conn = self._serve(conn, outage)
             except Exception as error:  # noqa: BLE001  (whatever it is, leases must be kept: connect anew and go on)
                 self.listening = False
                 self.round_at = time.monotonic()
@@ -169,8 +172,8 @@ class Renewal(threading.Thread):
     def _timeout(self) -> float:
         return max(SHORTEST_TIMEOUT, 0.8 * self._interval())
 
-    def _open(self) -> "psycopg.Connection[Any]":
-        conn = connect(self._dsn(), name="poolkeeper renewal")
+    def _open(self, dsn: str) -> "psycopg.Connection[Any]":
+        conn = connect(dsn, name="poolkeeper renewal")
         if not self._listens:  # behind a pooler in transaction mode
             return conn
         try:
@@ -199,7 +202,21 @@ class Renewal(threading.Thread):
         finally:
             clock.cancel()
 
-    def _serve(self, conn: "psycopg.Connection[Any]", outage: Outage) -> None:
+    def _moved(self) -> "psycopg.Connection[Any] | None":
+        """A connection by another DSN, where there is one and it works; asked just after a renewal, for it may take seconds."""
+        dsn = self._rotation.another()
+        if dsn is None:
+            return None
+        try:
+            conn = self._open(dsn)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the leases are kept by the connection that there is)
+            self._rotation.failed(error)
+            return None
+        self._rotation.took(dsn)
+        return conn
+
+    def _serve(self, conn: "psycopg.Connection[Any]", outage: Outage) -> "psycopg.Connection[Any] | None":
+        """Renew and listen until told to end (None), or until there is another connection to go on with."""
         due = time.monotonic()
         fresh = True
         while not self._over.is_set():
@@ -213,9 +230,12 @@ class Renewal(threading.Thread):
                 if fresh:  # what came meanwhile was not heard; and only now is it certain that leases can be kept
                     self._hint()
                 fresh = False
+                if (moved := self._moved()) is not None:
+                    return moved
             if self._listen(conn, due - time.monotonic()):  # perhaps of a cancel: ask soon, but not once per submit
                 soon = self._interval() / 4
                 due = min(due, self.renewed_at + (min(soon, HURRIED) if self._leaving else soon))
+        return None
 
     def _spared(self) -> bool:
         """Whether the turns of an idle worker have renewed for it (Q20)."""

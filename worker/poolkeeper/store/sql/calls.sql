@@ -118,6 +118,15 @@ SELECT * FROM poolkeeper.mark_sessions(%(pool)s, %(pods)s::text[], %(draining)s,
 -- name: tell_grace
 SELECT poolkeeper.tell_grace(%(pool)s, %(uids)s::text[], %(seconds)s::double precision[], %(term)s) AS value
 
+-- name: set_pool_login
+SELECT poolkeeper.set_pool_login(%(pool)s, %(slot)s, %(verifier)s, %(queues)s::text[], %(tenants)s::text[], %(tenants_except)s::text[], %(term)s) AS value
+
+-- name: pool_logins
+SELECT * FROM poolkeeper.pool_logins(%(namespace)s, %(pool)s)
+
+-- name: retire_pool_login
+SELECT * FROM poolkeeper.retire_pool_login(%(pool)s, %(slot)s, %(term)s)
+
 -- name: report_crashes
 SELECT poolkeeper.report_crashes(%(pool)s, %(uids)s::text[], %(ended)s::timestamptz[], %(crashes)s::text[], %(term)s) AS value
 

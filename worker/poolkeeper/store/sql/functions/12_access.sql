@@ -71,16 +71,17 @@ CREATE OR REPLACE FUNCTION poolkeeper.lease_until(_renewed_at timestamptz, _time
 LANGUAGE sql IMMUTABLE
 AS $$ SELECT greatest(_renewed_at + _timeout, _extended_until) $$;
 
--- The session that calls: its secret must fit, and it must have been registered by the same login.
+-- The session that calls: its secret must fit, and it must have been registered by the same login, or by the other one of its pool (69_logins).
 CREATE OR REPLACE FUNCTION poolkeeper.session_of(_session uuid, _secret text) RETURNS poolkeeper.session
 LANGUAGE plpgsql STABLE
 AS $$
 DECLARE
     _row poolkeeper.session;
+    _who poolkeeper.access := poolkeeper.caller();  -- a login whose row is gone has lost its sessions as well
 BEGIN
-    PERFORM poolkeeper.caller();  -- a login whose row is gone has lost its sessions as well
     SELECT s.* INTO _row FROM poolkeeper.session AS s
-    WHERE s.id = _session AND s.secret_hash = poolkeeper.token_hash(_secret) AND s.role = session_user;
+    WHERE s.id = _session AND s.secret_hash = poolkeeper.token_hash(_secret)
+      AND (s.role = session_user OR poolkeeper.is_twin(_who.pool, s.role));
     IF NOT FOUND THEN
         RAISE EXCEPTION 'unknown session' USING ERRCODE = 'PK401', HINT = 'register_session first; the secret is shown once';
     END IF;

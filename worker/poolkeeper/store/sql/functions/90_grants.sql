@@ -47,6 +47,7 @@ GRANT EXECUTE ON FUNCTION
     poolkeeper.mark_sessions(text, text[], boolean, uuid), poolkeeper.tell_grace(text, text[], double precision[], uuid),
     poolkeeper.record_decision(text, jsonb, uuid), poolkeeper.dead_batch(integer, uuid), poolkeeper.dead_batch_announced(integer, integer, uuid), poolkeeper.lead(text, text, text, bigint, text),
     poolkeeper.keep_post(integer, integer, jsonb, uuid), poolkeeper.posts(integer, integer), poolkeeper.post_taken(integer, integer, uuid),
+    poolkeeper.set_pool_login(text, text, text, text[], text[], text[], uuid), poolkeeper.pool_logins(text, text), poolkeeper.retire_pool_login(text, text, uuid),
     poolkeeper.resign(uuid), poolkeeper.report_crashes(text, text[], timestamptz[], text[], uuid),
     poolkeeper.purge(text, text, text, text, text, jsonb, integer, uuid)
     TO poolkeeper_operator;
