@@ -47,10 +47,10 @@ def granted(rules: list[Object]) -> set[str]:
     }
 
 
-def needed(*, cluster: bool | None = None, home: bool | None = False) -> set[str]:
+def needed(*, cluster: bool | None = None, home: bool | None = False, value: str = "") -> set[str]:
     """The operator's own list in the same form; `cluster`: only what is (not) cluster-wide in any case.
 
-    `home`: only what it needs (or not) in its own namespace.
+    `home`: only what it needs (or not) in its own namespace. `value`: what this value of the chart grants, too.
     """
     return granted(
         [
@@ -61,7 +61,7 @@ def needed(*, cluster: bool | None = None, home: bool | None = False) -> set[str
                 "resourceNames": [right.name or ""],
             }
             for right in RIGHTS
-            if cluster in {None, right.cluster} and home in {None, right.home}
+            if cluster in {None, right.cluster} and home in {None, right.home} and right.value in {"", value}
         ]
     )
 
@@ -85,6 +85,16 @@ def test_the_role_grants_exactly_what_the_operator_needs() -> None:
     assert granted(role["rules"]) == needed()
     assert granted(own["rules"]) == needed(home=True)
     assert sorted(granted(role["rules"]) | granted(own["rules"])) == committed
+
+
+def test_secrets_are_written_only_where_somebody_said_so() -> None:
+    """O5, O31: with rbac.databaseRoles, for the whole cluster or in single namespaces; still none is listed, watched or deleted."""
+    more = needed(value="rbac.databaseRoles") - needed()
+    assert more == {"create secrets", "patch secrets"}
+    (role,) = of_kind("ClusterRole", template("rbac.databaseRoles=true"))
+    assert granted(role["rules"]) == needed() | more
+    single = of_kind("Role", template("rbac.databaseRoles=true", "watchNamespaces={team-a}"))
+    assert more <= granted(next(each for each in single if each["metadata"]["namespace"] == "team-a")["rules"])
 
 
 def test_no_right_reaches_beyond_a_named_secret() -> None:

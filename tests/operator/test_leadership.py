@@ -203,7 +203,7 @@ def test_a_leader_that_is_cut_off_ends(stage, operators, make_proxy, how):
     operators.none_of_the_old_after_the_new("a", "b")
 
 
-def test_the_rights_of_the_chart_are_enough_to_lead(stage, start_operator, make_identity, helm, tmp_path):
+def test_the_rights_of_the_chart_are_enough_to_lead(stage, start_operator, make_identity, helm):
     """O29, O31: a Role for one Lease by its name in the release's namespace, and the roles of the namespaces kept."""
     identity = make_identity("poolkeeper-operator", rights=chart_rights(stage, helm))
     operator = start_operator(

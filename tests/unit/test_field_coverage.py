@@ -35,6 +35,8 @@ COVERED = {
     "Database.adminSecretRef.key": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
     "Database.maxWorkerConnections": "tests/operator/test_pool_connections.py::test_two_pools_share_the_connections_and_never_pass_them",
     "Database.pooler": "tests/operator/test_pooler.py::test_pools_are_sized_through_the_pooler",
+    "Database.roles": "tests/operator/test_database_roles.py::test_the_pods_mount_the_pools_own_secret_and_nothing_else",
+    "Database.roleRotation": "tests/unit/test_logins.py::test_a_login_of_its_age_is_replaced_by_the_other_one",
     "Database.migrations": "tests/operator/test_blind.py::test_the_schema_is_migrated_where_the_database_says_so",
     "Database.tickInterval": "tests/operator/test_scaling.py::test_a_task_in_an_empty_pool_wakes_it",
     "TaskQueue.databaseRef.name": "tests/operator/test_blind.py::test_mixed_databases_and_missing_queues_are_refused_with_what_to_do",

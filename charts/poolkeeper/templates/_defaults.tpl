@@ -23,7 +23,7 @@ What holds where a value is absent or null: as in values.yaml, which a test comp
   "watchNamespaces" list
   "crds" (dict "install" true)
   "policies" (dict "install" true "templates" $templates)
-  "rbac" (dict "create" true "clusterRole" true)
+  "rbac" (dict "create" true "clusterRole" true "databaseRoles" false)
   "nodes" (dict "grace" list)
   "serviceAccount" (dict "create" true "name" "" "annotations" dict)
   "log" (dict "format" "json" "level" "info")

@@ -39,6 +39,11 @@ Secrets: `get` by name only, never list or watch.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
+{{- if .Values.rbac.databaseRoles }}
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, patch]
+{{- end }}
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]

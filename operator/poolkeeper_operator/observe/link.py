@@ -68,6 +68,7 @@ class Link:
         self.problem_code: str | None = None
         self.failures = 0  # failed readings in a row
         self.interval = timedelta(seconds=5)
+        self.direct: str | None = None  # the DSN of directSecretRef, for what is composed of it
         self.pooled = False  # whether a pooler was seen in between
         self.attentive = False  # whether a wake-up of the store should bring the next reading forward
         self._cluster = cluster
@@ -88,6 +89,11 @@ class Link:
     def name(self) -> str:
         """For messages."""
         return f'database "{self.key[1]}" in namespace "{self.key[0]}"'
+
+    @property
+    def dsns(self) -> tuple[str, str | None] | None:
+        """The connection strings of the Database, that of directSecretRef second; None while it is not in use."""
+        return None if self._dsn is None else (self._dsn, self.direct)
 
     @property
     def loop_name(self) -> str:

@@ -29,6 +29,13 @@ class Pooler(StrEnum):
     TRANSACTION = "Transaction"
 
 
+class Roles(StrEnum):
+    """As whom workers connect."""
+
+    SHARED = "Shared"
+    PER_POOL = "PerPool"
+
+
 class DatabaseSpec(Model):
     """How to reach it and who migrates it."""
 
@@ -53,6 +60,14 @@ class DatabaseSpec(Model):
     pooler: Pooler = Field(
         Pooler.NONE,
         description="Transaction: dsnSecretRef goes through a pooler in transaction mode, such as pgbouncer. Without directSecretRef nothing is notified then: workers look every 5 s, the operator every tickInterval.",
+    )
+    roles: Roles = Field(
+        Roles.SHARED,
+        description="Shared: workers connect as dsnSecretRef says. PerPool: each pool has a login of its own, which may see its queues and tenants alone, in a Secret that the operator writes (it needs the right to, rbac.databaseRoles of the chart; the owner of the schema needs CREATEROLE).",
+    )
+    role_rotation: Annotated[Duration, Between("1h", "8760h")] = Field(
+        parse_duration("720h"),
+        description="With PerPool: the age at which a pool's password is replaced, without a restart. At once: another value of the annotation poolkeeper.dev/rotate-login of the WorkerPool.",
     )
     max_worker_connections: int | None = Field(
         None,

@@ -22,9 +22,11 @@ from poolkeeper_operator.decide.conditions import Condition, merge
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.secrets import FORBIDDEN, Dsn, SecretProblem, read_dsn
 from poolkeeper_operator.resources import DatabaseSpec, DatabaseStatus, ResourceError
+from poolkeeper_operator.resources.database import Roles
 from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUEUE
+from poolkeeper_operator.runtime.logins import Logins
 from poolkeeper_operator.runtime.removal import database_name, is_purging
 from poolkeeper_operator.runtime.ticks import Ticks
 
@@ -50,6 +52,8 @@ class Databases:
     def __init__(self, context: Context, ticks: Ticks) -> None:
         self._context = context
         self._ticks = ticks
+        self._logins = Logins(context)
+        self._logins_left: dict[tuple[str, str], int] = {}  # by database: logins of pools there, at the last look
         self._left: dict[tuple[str, str], float] = {}  # databases whose object or Secret is gone, and since when
         self._told: dict[tuple[str, str], str] = {}  # databases kept by another operator, and what was said of it
         self._migrated: dict[tuple[str, str], str] = {}  # database -> version of the Secret with which it was migrated
@@ -84,7 +88,20 @@ class Databases:
         if self._context.undecided(namespace, name) and (link is not None or manifest.get("status")):
             return CONNECTING  # just started: what was said of it stands until it was tried
         await self._write(manifest, secret, conditions)
+        await self._sweep_logins(namespace, name)
         return min(sooner, SOON) if conditions[0].status != "True" else AGAIN
+
+    async def _sweep_logins(self, namespace: str, name: str) -> None:
+        """Logins of pools that are gone; where there were none and none are made, none are looked for."""
+        link = self._context.links.get((namespace, name))
+        manifest = self._context.world.get(DATABASE.kind, namespace, name)
+        if link is None or link.term is None or link.failures or manifest is None:
+            return
+        if manifest["spec"].get("roles") == Roles.PER_POOL or self._logins_left.get(link.key, 1):
+            try:
+                self._logins_left[link.key] = await self._logins.sweep(namespace, link)
+            except (PoolkeeperError, OSError) as error:
+                log.warning("database.logins: %s: %s", link.name, redact(str(error)))
 
     async def _contested(self, manifest: Mapping[str, Any], link: Link) -> float:
         """Its status belongs to the other operator: two writers of one condition would never end."""
@@ -107,6 +124,7 @@ class Databases:
         if spec.migrates and spec.admin_secret_ref is not None:
             admin = await read_dsn(kube, namespace, name, spec.admin_secret_ref, "adminSecretRef")
             await self._migrate(namespace, name, admin)
+        self._link(namespace, name).direct = direct.text if direct else None
         listens_at = direct.text if direct else None if spec.pooled else dsn.text
         await self._link(namespace, name).use(dsn.text, listens_at, spec.tick_interval)
         return dsn

@@ -48,6 +48,9 @@ class Memory:
     generation: int = 0  # of the spec that was last looked at
     conflicts: int = 0  # in a row, of writes of the size
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
+    login: tuple[object, datetime] | None = (
+        None  # what the pool's database login was looked at for, and until when that holds
+    )
     crashes_due: float | None = None  # seconds until crash evidence is to be told again
     graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
     spells: dict[str, Spell] = field(default_factory=dict)  # by a pod's uid: how long it has been busy or idle

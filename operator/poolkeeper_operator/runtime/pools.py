@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from poolkeeper_operator.act import children, networkpolicy, pacing
+from poolkeeper_operator.act import children, loginsecret, networkpolicy, pacing
 from poolkeeper_operator.decide.allowance import Allowance, tightest
 from poolkeeper_operator.decide.conditions import Condition
 from poolkeeper_operator.decide.grace import Drain, Grace, grace
@@ -21,6 +21,7 @@ from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.observe.nodes import SHUTTING_DOWN
 from poolkeeper_operator.observe.pods import PodSeen, living, present_pods, rolling
 from poolkeeper_operator.resources import DatabaseSpec, ProviderQuotaSpec, ResourceError, WorkerPoolSpec
+from poolkeeper_operator.resources.database import Roles
 from poolkeeper_operator.runtime import departures, metrics, poolstatus
 from poolkeeper_operator.runtime.capability import unable
 from poolkeeper_operator.runtime.connections import Connections
@@ -28,6 +29,7 @@ from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.freshness import Freshness
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, QUEUE, QUOTA
+from poolkeeper_operator.runtime.logins import LoginProblem, Logins
 from poolkeeper_operator.runtime.memory import Memory
 from poolkeeper_operator.runtime.scaler import Scaler, Sized
 from poolkeeper_operator.runtime.shaper import Shape, Shaper, Vanished
@@ -59,6 +61,10 @@ class Place:
     generation: int
     link: Link | None  # None: its Secrets cannot be read (yet)
 
+    def for_pods(self, pool: str) -> DatabaseSpec:
+        """The Database as a pool's pods are to know it."""
+        return loginsecret.mounted(self.spec, pool) if self.spec.roles is Roles.PER_POOL else self.spec
+
 
 class Pools:
     """Reconciles WorkerPools."""
@@ -69,6 +75,7 @@ class Pools:
         self._connections = connections
         self._scaler = Scaler(context, shares, connections)
         self._shaper = Shaper(context)
+        self._logins = Logins(context)
         self._freshness = Freshness(context)
         self._memory: dict[tuple[str, str], Memory] = {}
 
@@ -100,16 +107,16 @@ class Pools:
         if wait is not None:
             return wait
         present = self._context.world.get(DEPLOYMENT.kind, namespace, name)
-        refused = self._template(pool)
         samples = self._drains(pool, place)
         drains = grace(spec.drain.policy(), samples, _seconds(children.present_grace(present)))
         longer = self._longer(place, present, drains, samples)
         reach = self._reach(namespace, spec, place)
-        wanted = Shape(pool, spec, place.spec, place.generation, drains, reach, longer)
-        if refused and (present is None or children.owner(present) != meta["uid"]):
-            return await self._refuse(pool, poolstatus.TEMPLATE_REFUSED, refused, poolstatus.template(refused))
+        wanted = Shape(pool, spec, place.for_pods(name), place.generation, drains, reach, longer)
         try:
-            live, problem = await self._shape(wanted, memory, present if refused else None)
+            held = await self._held(pool, spec, place, memory)
+            if held and (present is None or children.owner(present) != meta["uid"]):
+                return await self._refuse(pool, *held, poolstatus.template(held))
+            live, problem = await self._shape(wanted, memory, present if held else None)
         except KubeError as error:
             await self._denied(pool, "a child of the pool", error)
             raise
@@ -151,7 +158,7 @@ class Pools:
             present_pods(manifests),
             refusal,
             nobody,
-            refused,
+            held,
             throttled,
             self._context.lacks,
             self._allowed(pods),
@@ -170,10 +177,23 @@ class Pools:
             return AGAIN
         return CONNECTING if self._context.undecided(namespace, place.name) else None
 
+    async def _held(
+        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, memory: Memory
+    ) -> tuple[str, str] | None:
+        """Why no template may be made of the pool as it is now: reason and text; None if one may."""
+        refused = self._template(pool)
+        if refused:
+            return poolstatus.TEMPLATE_REFUSED, refused
+        try:
+            await self._logins.keep(pool, spec, place.spec, place.link, memory)
+        except LoginProblem as problem:
+            return problem.reason, str(problem)
+        return None
+
     async def _shape(
         self, wanted: Shape, memory: Memory, kept: Mapping[str, Any] | None
     ) -> tuple[Mapping[str, Any], KubeError | None]:
-        """Its Deployment in shape; `kept`: the one that a refused pool has keeps its template, and its size follows its work."""
+        """Its Deployment in shape; `kept`: the one that a pool that is held has keeps its template, and its size follows its work."""
         return (kept, None) if kept is not None else await self._shaper.shape(wanted, memory)
 
     async def _size(

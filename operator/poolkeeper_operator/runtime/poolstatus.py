@@ -54,7 +54,7 @@ class Seen:
     all_pods: int = 0  # terminating ones too
     refusal: str = ""  # what the API server refuses of its children
     unable: Sequence[str] = ()  # types of tasks in its queues that no worker of any pool can run
-    template: str = ""  # what of its template the platform does not allow: the pods keep the one that they have
+    held: tuple[str, str] | None = None  # why the pods keep the template that they have: reason and text
     throttled: str = ""  # what a provider of its refused, in words
     nodes_ignored: Sequence[str] = ()  # the rights that are missing to look at nodes
     allowed: Allowance | None = None  # the least grace that its nodes are known to allow
@@ -144,8 +144,8 @@ def _grace(seen: Seen) -> GraceStatus:
 
 def _ready(seen: Seen) -> list[Condition]:
     name = seen.pool["metadata"]["name"]
-    if seen.template:
-        return verdicts.stalled(TEMPLATE_REFUSED, seen.template)
+    if seen.held:
+        return verdicts.stalled(*seen.held)
     if seen.refusal:
         return verdicts.stalled("Refused", seen.refusal)
     if seen.allotment is not None and seen.allotment.share.reason in CLOSED:
@@ -187,7 +187,7 @@ def _others(seen: Seen) -> list[Condition]:
         _drain_budget(seen),
         *_drained(seen),
         egress(seen.spec, seen.reach),
-        template(seen.template),
+        template(seen.held),
     ]
     if seen.sized is not None and seen.sized.view is not None:
         dead = seen.sized.view.backlog.dead
@@ -198,10 +198,10 @@ def _others(seen: Seen) -> list[Condition]:
     return conditions
 
 
-def template(refusal: str) -> Condition:
+def template(held: tuple[str, str] | None) -> Condition:
     """Whether the platform's policy allows what template and isolation say (O7)."""
-    if refusal:
-        return Condition(TEMPLATE_REFUSED, "True", "NotAllowed", refusal)
+    if held and held[0] == TEMPLATE_REFUSED:
+        return Condition(TEMPLATE_REFUSED, "True", "NotAllowed", held[1])
     return Condition(TEMPLATE_REFUSED, "False", "Allowed", "")
 
 

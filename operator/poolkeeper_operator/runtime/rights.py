@@ -26,6 +26,7 @@ class Right:
     name: str | None = None  # one object only
     home: bool = False
     optional: bool = False  # without it the operator starts, and says what it leaves out
+    value: str = ""  # of the chart, by which it is granted; not needed to begin, and named where it is missed
 
     def __str__(self) -> str:
         where = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -48,6 +49,9 @@ RIGHTS: tuple[Right, ...] = (
     Right("networking.k8s.io", "networkpolicies", (*_LOOK, "create", "patch"), "what pods may reach"),
     Right("", "events", ("create",), "transitions and dead letters"),
     Right("", "secrets", ("get",), "connection strings, by name only"),
+    Right(
+        "", "secrets", ("create", "patch"), "logins of pools (Database.spec.roles PerPool)", value="rbac.databaseRoles"
+    ),
     Right("", "namespaces", ("get",), "identity of a queue's namespace; who may use a quota"),
     Right("", "namespaces", ("get",), "identity of the cluster", cluster=True, name="kube-system"),
     *(
@@ -84,7 +88,7 @@ async def missing(kube: Kube, namespaces: tuple[str, ...], post: Post, *, option
     asked = [
         (right, verb, namespace)
         for right in (replace(right, name=right.name and post.name) if right.home else right for right in RIGHTS)
-        if right.optional is optional
+        if right.optional is optional and not right.value
         for verb in right.verbs
         for namespace in _places(right, namespaces, post)
     ]
