@@ -54,6 +54,14 @@ def test_each_guard_is_found_once_and_can_be_taken_out(case):
         assert len(guards("x.sql", without)) <= len(found)
 
 
+def test_what_a_guard_answers_is_known():
+    """Tests speak of the code or of the words, by which the likeliest of them are found."""
+    body = "IF a THEN RAISE EXCEPTION 'no such thing'; END IF; x := CASE WHEN b THEN 'key_conflict' END;"
+    refusal, arm = guards("x.sql", FUNCTION.format(body))
+    assert "no such thing" in refusal.answer
+    assert "key_conflict" in arm.answer
+
+
 def test_tables_have_guards_of_their_own():
     """CHECK, UNIQUE, keys and foreign keys."""
     source = (

@@ -51,6 +51,8 @@ class Guard:
     instead: str
     number: int = 1
     """Which of those that read the same in one function."""
+    answer: str = ""
+    """What follows where it holds: a code, a refusal's words. Tests speak of these rather than of the condition."""
 
     @property
     def name(self) -> str:
@@ -189,7 +191,8 @@ def _branch(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
         elif nested == 0 and text in {"ELSE", "ELSIF"} and found[k].depth == found[at].depth:
             return
         elif nested == 0 and text in {"RAISE", "RETURN"} and found[k - 1].text in STARTS_STATEMENT:
-            yield _guard(source, "refusal", found[at + 1], found[then - 1], "false")
+            said = source[found[then].end : found[k].end + 150]
+            yield replace(_guard(source, "refusal", found[at + 1], found[then - 1], "false"), answer=said)
             return
 
 
@@ -201,7 +204,7 @@ def _arm(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
         return
     answer = found[then + 1]
     if answer.kind == "text" and re.fullmatch(r"'[a-z]+_[a-z_]+'", answer.text) and _searched(found, at):
-        yield _guard(source, "arm", found[at + 1], found[then - 1], "false")
+        yield replace(_guard(source, "arm", found[at + 1], found[then - 1], "false"), answer=answer.text)
 
 
 def _searched(found: Sequence[Token], at: int) -> bool:

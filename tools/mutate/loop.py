@@ -156,7 +156,9 @@ class Loop:
         """
         tests = self._reach.of(guard)
         mine, killers = self._killer.get(guard.name), self._killers.get(guard.inside, Counter())
-        near = self._likeness.to(f"{guard.text} {ALSO.get(guard.kind, '')}", self._bodies.get(guard.inside, ""))
+        near = self._likeness.to(
+            f"{guard.text} {guard.answer} {ALSO.get(guard.kind, '')}", self._bodies.get(guard.inside, "")
+        )
         rows = 3 if WHOSE.search(guard.text) else 1  # neighbours compare whole rows
         named = self._reach.naming(guard.inside)
 
