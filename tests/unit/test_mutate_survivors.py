@@ -85,6 +85,19 @@ def test_what_is_inlined_is_reached_by_whoever_mentions_it(tmp_path: Path, modul
         assert found == {"test_a.py::one": 0.5, "test_a.py::two": LAST}
 
 
+def test_what_is_inlined_here_and_not_there_is_reached_by_both(tmp_path: Path, module: Path) -> None:
+    """Some calls of a function in plain SQL are counted, others are not: a test of either may see it."""
+    kind = "LANGUAGE sql AS $$"
+    sources = {"x.sql": SOURCES["x.sql"].replace("AS $$", kind)}
+    sources["x.sql"] += "CREATE OR REPLACE FUNCTION poolkeeper.outermost() AS $$ SELECT poolkeeper.outer_one() $$;\n"
+    reach = Reach(tmp_path / "kept", sources)
+    told = {"counted": "inner_one", "around": "outer_one", "farther": "outermost", "beside": "third"}
+    tests = {f"test_a.py::{name}": (0.5, [function]) for name, function in told.items()}
+    reach.learn([item(module, name) for name in told], tests, [])
+    found = reach.of(Guard("x.sql", "inner_one", "WHERE", "a", 0, 1, "true"))
+    assert found == {f"test_a.py::{name}": 0.5 for name in ("counted", "around", "farther")}
+
+
 def test_what_ends_by_an_error_is_reached_all_the_same(tmp_path: Path, module: Path) -> None:
     """Postgres counts no call that raised: what a test of a refusal names is reached, with all that it calls."""
     reach = Reach(tmp_path / "kept", SOURCES)

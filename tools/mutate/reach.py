@@ -115,8 +115,8 @@ class Reach:
         return self._tests[test][0]
 
     def of(self, guard: Guard) -> dict[str, float]:
-        """The tests that could see it, each with its seconds. Of a function that the server inlines: those that reach whatever
-        mentions it; of a table's constraint: all, since whoever asks the catalog names none.
+        """The tests that could see it, each with its seconds. Of a function that the server may inline, here and not there: those as well
+        that reach whatever mentions it; of a table's constraint: all, since whoever asks the catalog names none.
         """
         if guard.kind in CONSTRAINTS:
             return {test: seconds for test, (seconds, _) in self._tests.items()}
@@ -126,16 +126,28 @@ class Reach:
                 reach.setdefault(function, {})[test] = seconds
         found = dict.fromkeys(reach.get(ANY, {}), LAST)
         found |= {test: self.seconds(test) for test in self.naming(guard.inside)}
-        if guard.inside in reach:
-            return {**found, **reach[guard.inside]}
         last = len(found)
-        mention = re.compile(rf"poolkeeper\.{guard.inside}\b")
-        for function, text in self._bodies.items():
-            if function != guard.inside and mention.search(text):
-                found |= reach.get(function) or {}
+        found |= reach.get(guard.inside, {})
+        if guard.inside not in reach or self._inlined(guard.inside):
+            for function in self._mention(guard.inside):
+                found |= reach.get(function, {})
         if len(found) > last:
             return found
         return {test: seconds for tests in reach.values() for test, seconds in tests.items()}
+
+    def _inlined(self, function: str) -> bool:
+        """Whether calls of it may be counted as none."""
+        return "LANGUAGE sql" in self._bodies.get(function, "")
+
+    def _mention(self, inside: str) -> set[str]:
+        """What calls a function, and what calls that where it may be inlined as well."""
+        found, queue = set[str](), [inside]
+        while queue:
+            mention = re.compile(rf"poolkeeper\.{queue.pop()}\b")
+            more = {name for name, text in self._bodies.items() if mention.search(text)} - found - {inside}
+            found |= more
+            queue += [name for name in more if self._inlined(name)]
+        return found
 
     def _kept(self, path: Path) -> Path:
         texts = [each.read_bytes() for each in (path, path.parent / "scene.py") if each.exists()]
