@@ -90,6 +90,9 @@ def test_a_pod_that_works_for_long_asks_node_scalers_to_be_left_alone(stage, ope
         busy = until(lambda: [hand for hand in workers.of("mail") if hand.held], what="one works")[0]
         until(lambda: hinted(stage) == {busy.name: ("false", "true", "true")}, timeout=120, what="it asks")
         workers.finish("mail")
+        until(lambda: busy.held is None, what="it is done")
+        stage.quiet(audit, 10.0)
+        assert hinted(stage), "not at once: short pauses cause no writes"
         until(lambda: hinted(stage) == {}, timeout=120, what="it asks no more")
     written = [w for w in audit.since(mark, namespace=stage.namespace) if (w.verb, w.resource) == ("patch", "pods")]
     assert [write.name for write in written] == [busy.name] * 2

@@ -41,6 +41,12 @@ def test_a_spell_goes_on_until_it_changes() -> None:
     assert spell(idle, busy=True, now=NOW + timedelta(seconds=5)).since == NOW + timedelta(seconds=5)
 
 
+def test_work_that_was_seen_counts_more_than_what_a_session_says() -> None:
+    """A session that has not renewed while it worked believes to have been idle throughout."""
+    busy = spell(None, busy=True, now=ago(90))
+    assert spell(busy, busy=False, now=NOW, idle_for=timedelta(seconds=600)) == Spell(busy=False, since=NOW)
+
+
 def test_an_idle_worker_says_itself_since_when() -> None:
     """So a restarted operator does not leave the hint on for another minute."""
     assert spell(None, busy=False, now=NOW, idle_for=timedelta(seconds=300)) == Spell(busy=False, since=ago(300))

@@ -19,8 +19,8 @@ class Spell:
 
 
 def spell(before: Spell | None, *, busy: bool, now: datetime, idle_for: timedelta | None = None) -> Spell:
-    """Go on with the spell that it was in, or begin one; an idle one says itself how long it has been so."""
-    if not busy and idle_for is not None:
+    """Go on with the spell that it was in, or begin one; of an idle one that was not known yet it counts what its session says."""
+    if before is None and not busy and idle_for is not None:
         return Spell(busy, now - idle_for)
     return before if before is not None and before.busy is busy else Spell(busy, now)
 
