@@ -89,8 +89,20 @@ def test_marks_are_read_where_they_can_be(walks: Walks, said: Mapping[str, Any],
 def test_marks_are_left_by_a_walk_that_passed_much(walks: Walks, seen: int, passed: int, marked: bool) -> None:
     """ADR 0028: a thousand entries, and eight for each task that was wanted; of 200 kinds, which a session can carry."""
     many = f"ARRAY(SELECT ROW(n, 1, 1, 0, 1, false, 0)::poolkeeper.share FROM generate_series(1, {seen}) AS n)"
-    ask = f"SELECT cardinality((poolkeeper.first_marks(%s, {many}, false, %s, 10, {NOW})).floors)"
+    ask = f"SELECT cardinality((poolkeeper.first_marks(%s, {many}, false, %s, '0', 10, {NOW})).floors)"
     assert walks.answers(ask, walks.queue_ids[PLAIN], passed) == [(seen if marked else None,)]
+
+
+@pytest.mark.parametrize(
+    ("passed", "spent", "seconds"), [(2000, 0, 0.02), (2000, 0.3, 3), (2000, 5, 10), (9_000_000, 0, 10)]
+)
+def test_marks_last_by_what_was_read_and_how_long_that_took(
+    walks: Walks, passed: int, spent: float, seconds: float
+) -> None:
+    """ADR 0028: so that a slow machine walks as seldom as a fast one; ten seconds at most."""
+    one = "ARRAY[ROW(1, 1, 1, 0, 1, false, 0)::poolkeeper.share]"
+    ask = f"SELECT extract(epoch FROM (poolkeeper.first_marks(%s, {one}, false, %s, make_interval(secs => %s), 10, {NOW})).until - {NOW})::float"
+    assert walks.answers(ask, walks.queue_ids[PLAIN], passed, spent) == [(seconds,)]
 
 
 def test_what_lies_below_a_mark_takes_nobodys_place(walks: Walks) -> None:

@@ -237,7 +237,9 @@ DECLARE
     _told   jsonb := '{}';
     _had    boolean := (_marks).until IS NOT NULL;
     _before bigint := poolkeeper.entries_read();
+    _since  timestamptz := clock_timestamp();
     _passed bigint := 0;  -- entries of the index that its walks have read
+    _spent  interval := '0';  -- how long that took
     _seen   poolkeeper.share[];
     _whole  boolean;
     _kept   integer := 0;  -- walks that _seen is of
@@ -289,6 +291,7 @@ BEGIN
             END IF;
             IF NOT _marked AND _passes = 0 AND _step <= 2 THEN
                 _passed := _passed + poolkeeper.entries_read() - _before;
+                _spent := _spent + (clock_timestamp() - _since);
                 _seen := _seen || _shares;
                 _kept := _kept + 1;
                 _whole := _whole AND NOT _more;
@@ -313,6 +316,7 @@ BEGIN
             _passes := _passes + 1;
         END LOOP;
         _before := poolkeeper.entries_read();
+        _since := clock_timestamp();
         _left := _left + _room;
         _busy := _busy OR _missed;
         _behind := _more AND _room > 0 AND (_queue).lanes_kept;
@@ -325,7 +329,7 @@ BEGIN
     IF _marked THEN
         _marks := poolkeeper.raised((_queue).id, _marks);
     ELSE
-        _marks := CASE WHEN _whole AND _kept = least(2, cardinality(_kinds)) THEN poolkeeper.first_marks((_queue).id, _seen, _credit IS NOT NULL, _passed, _want, _now) END;
+        _marks := CASE WHEN _whole AND _kept = least(2, cardinality(_kinds)) THEN poolkeeper.first_marks((_queue).id, _seen, _credit IS NOT NULL, _passed, _spent, _want, _now) END;
     END IF;
     IF _had OR (_marks).until IS NOT NULL THEN
         _told := poolkeeper.told_marks((_queue).id, _marks);

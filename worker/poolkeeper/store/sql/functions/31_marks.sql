@@ -75,8 +75,9 @@ BEGIN
     RETURN _marks;
 END $$;
 
--- Marks after a walk that saw everything, if it passed much more than it found, and if they are not too much to carry: for 10 microseconds per entry.
-CREATE OR REPLACE FUNCTION poolkeeper.first_marks(_queue_id integer, _seen poolkeeper.share[], _retries boolean, _passed bigint, _want integer, _now timestamptz)
+-- Marks after a walk that saw everything, if it passed much more than it found, and if they are not too much to carry: for 10 microseconds per entry,
+-- or for ten times as long as the walk took, where the machine is slow.
+CREATE OR REPLACE FUNCTION poolkeeper.first_marks(_queue_id integer, _seen poolkeeper.share[], _retries boolean, _passed bigint, _spent interval, _want integer, _now timestamptz)
 RETURNS poolkeeper.marks
 LANGUAGE plpgsql STABLE
 AS $$
@@ -84,5 +85,5 @@ BEGIN
     IF coalesce(cardinality(_seen), 0) NOT BETWEEN 1 AND 200 OR _passed < 1000 + 8 * _want THEN  -- a walk over living lanes reads up to 2 * _want + 64 of a kind
         RETURN NULL;
     END IF;
-    RETURN poolkeeper.raised(_queue_id, ROW(_now + least(_passed * interval '10 microseconds', interval '10 seconds'), _retries, _seen)::poolkeeper.marks);
+    RETURN poolkeeper.raised(_queue_id, ROW(_now + least(greatest(_passed * interval '10 microseconds', 10 * _spent), interval '10 seconds'), _retries, _seen)::poolkeeper.marks);
 END $$;
