@@ -46,6 +46,22 @@ def test_a_shorter_grace_hurries_its_worker_and_is_told_once(scene: Scene, heard
     assert heard() == []
 
 
+def test_a_batch_is_heard_where_something_of_it_can_run_now(scene: Scene, heard: Callable[[], list[str]]) -> None:
+    """Q15, F4: neither refusals nor what is due later, nor both together, wake anybody."""
+    later = {"type": "a.b", "payload": 1, "delay": 60}
+    refused, now = {**later, "type": "A B", "delay": 0}, {**later, "delay": 0}
+    for tasks, told in (
+        ([refused, refused], []),
+        ([later, later], []),
+        ([later, refused], []),
+        ([later, refused, now], ["poolkeeper:"]),
+    ):
+        scene.ask("submitter", calls.submit_many("q", tasks))
+        assert heard() == told, tasks
+    scene.ask("submitter", calls.submit_many("q", [now, now], notify=False))
+    assert heard() == []
+
+
 def test_only_after_commit_and_once_per_transaction(scene: Scene, heard: Callable[[], list[str]]) -> None:
     """Q4, Q15: workers hear of a task when it exists."""
     conn = scene.connect("submitter", autocommit=False)
