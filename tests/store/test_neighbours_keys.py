@@ -223,3 +223,21 @@ def test_how_long_a_caller_waits_for_locks_is_its_own(crowd: Crowd, keys: list[s
     assert [v.created for v in told] == [key != "ready" for key in keys]
     assert conn.execute("SHOW lock_timeout").fetchone() == ("7s",)
     conn.rollback()
+
+
+def test_a_batch_opens_the_lanes_in_which_it_has_work_now(crowd: Crowd) -> None:
+    """Q12, Q14: of no tenant whose task is known, refused or due later, so that no claim looks there in vain."""
+    scene, home = crowd.scene, crowd.queue_ids[BOUNDED]
+    before = scene.rows("DELETE FROM poolkeeper.opening RETURNING queue_id, lane")
+    tasks: list[dict[str, Any]] = [
+        {"type": "a.b", "payload": 1, "tenant": "now"},
+        {"type": "a.b", "payload": 1, "tenant": "later", "delay": 60},
+        {"type": "A B", "payload": 1, "tenant": "refused"},
+        MINE,
+    ]
+    told = submits(crowd, BOUNDED, *tasks, bulk=True)
+    assert [v.created for v in told] == [True, True, False, False]
+    lanes = scene.rows("SELECT queue_id, lane FROM poolkeeper.opening")
+    assert lanes == [(home, scene.value("SELECT poolkeeper.lane_key(%s, 'now')", home))]
+    for row in before:
+        scene.owner.execute("INSERT INTO poolkeeper.opening (queue_id, lane) VALUES (%s, %s)", row)

@@ -292,9 +292,9 @@ def test_a_purge_is_of_one_queue(crowd: Crowd) -> None:
     for queue in QUEUES:
         scene.ask("person", calls.set_schedule(queue, "daily", **when, who="ann"))
     for queue, owner in (
+        (FOREIGN, ("c2", "uid2", "other")),  # while another one has its name
         (PLAIN, ("local", "default", "default")),
         (BOUNDED, ("local", "default", "default")),
-        (FOREIGN, ("c2", "uid2", "other")),
     ):
         home, name = crowd.queue_ids[queue], queue.split("/")[-1]
         mine = {row.id for row in scene.rows("SELECT id FROM poolkeeper.task WHERE queue_id = %s", home)}
