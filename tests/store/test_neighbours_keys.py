@@ -241,3 +241,16 @@ def test_a_batch_opens_the_lanes_in_which_it_has_work_now(crowd: Crowd) -> None:
     assert lanes == [(home, scene.value("SELECT poolkeeper.lane_key(%s, 'now')", home))]
     for row in before:
         scene.owner.execute("INSERT INTO poolkeeper.opening (queue_id, lane) VALUES (%s, %s)", row)
+
+
+@pytest.mark.parametrize("queue", [PLAIN, BOUNDED, LIMITED])
+def test_one_submit_is_one_task(crowd: Crowd, queue: str) -> None:
+    """Q1, Q6: whichever way it takes, one answer, one body and one place."""
+    every = "SELECT id FROM poolkeeper.task WHERE queue_id = %s"
+    placed = " UNION ALL ".join(f"SELECT task_id FROM poolkeeper.{place}" for place in ("ready", "later", "ordered"))
+    wishes: tuple[dict[str, Any], ...] = ({}, {"priority": 1}, {"key": "own"}, {"delay": 60}, {"ordering_key": "own"})
+    for wish in wishes:
+        before = {row.id for row in crowd.scene.rows(every, crowd.queue_ids[queue])}
+        (told,) = submits(crowd, queue, {"type": "a.b", "payload": 1, **wish}, bulk=True)
+        assert {row.id for row in crowd.scene.rows(every, crowd.queue_ids[queue])} - before == {told.task_id}
+        assert [row.task_id for row in crowd.scene.rows(placed)].count(told.task_id) == 1
