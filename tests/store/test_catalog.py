@@ -122,3 +122,13 @@ def test_every_row_of_a_task_carries_its_tenant_through_its_body(bare_scene: Sce
         "SELECT 1 FROM information_schema.columns WHERE table_schema = 'poolkeeper' AND table_name = 'task'"
         " AND column_name = 'tenant' AND is_nullable = 'NO'"
     )
+
+
+def test_who_calls_is_asked_before_anything_is_planned(scene: Scene) -> None:
+    """Q51: a plan that begins with an empty table would evaluate no join with the caller, and refuse nobody."""
+    asks = """
+        SELECT p.proname FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+        WHERE p.pronamespace = 'poolkeeper'::regnamespace AND l.lanname = 'sql' AND p.prosrc ~ 'poolkeeper\\.caller\\(\\)'
+    """
+    assert scene.rows(asks) == []
+    assert scene.rows(asks.replace("'sql'", "'plpgsql'")) != []

@@ -114,7 +114,10 @@ class TestFiring:
         with begun.connect("worker", autocommit=False) as dying:
             assert fire(begun, dying) == 1
             assert fire(begun) == 0  # it waits for nobody
+            pid = dying.info.backend_pid
             dying.close()
+        while begun.rows("SELECT FROM pg_stat_activity WHERE pid = %s", pid):
+            pass  # the server has not noticed yet
         assert (fire(begun), slots(begun)) == (1, ["08:00"])
 
     def test_a_plan_that_is_late_changes_nothing(self, begun: Scene) -> None:

@@ -202,16 +202,19 @@ END $$;
 CREATE OR REPLACE FUNCTION poolkeeper.schedules(_queue text DEFAULT NULL, _most integer DEFAULT 1000)
 RETURNS TABLE (queue text, tenant text, name text, cron text, zone text, catch_up text, catch_up_limit integer, task jsonb, paused boolean,
                due_at timestamptz, fired_at timestamptz, fired_task uuid, missed_at timestamptz, refused text, set_by text, set_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+#variable_conflict use_column
+DECLARE
+    _me poolkeeper.access := poolkeeper.caller();  -- first: a plan may begin with what has no rows, and ask nobody
+BEGIN RETURN QUERY
     SELECT q.namespace || '/' || q.name, s.tenant, s.name, s.cron, s.zone, s.catch_up, s.catch_up_limit, s.task, s.paused,
            CASE WHEN NOT s.paused THEN s.due_at END, s.fired_at, s.fired_task, s.missed_at, s.refused, s.set_by, s.set_at
-    FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
-    CROSS JOIN poolkeeper.queue AS q
+    FROM poolkeeper.queue AS q
     JOIN poolkeeper.schedule AS s ON s.queue_id = q.id
     WHERE (_queue IS NULL OR q.namespace || '/' || q.name = poolkeeper.queue_path(_queue))
-      AND poolkeeper.may_see(me.who, q.namespace || '/' || q.name, s.tenant)
-    ORDER BY q.namespace, q.name, s.tenant, s.name LIMIT least(greatest(_most, 1), 100000)
-$$;
+      AND poolkeeper.may_see(_me, q.namespace || '/' || q.name, s.tenant)
+    ORDER BY q.namespace, q.name, s.tenant, s.name LIMIT least(greatest(_most, 1), 100000);
+END $$;

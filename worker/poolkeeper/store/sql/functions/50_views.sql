@@ -88,21 +88,24 @@ CREATE OR REPLACE FUNCTION poolkeeper.dead_letters(_queue text DEFAULT NULL, _mo
 RETURNS TABLE (task_id uuid, queue text, type text, tenant text, died_at timestamptz, reason text, sentence text, action text, error_class text,
                error text, build text, deliveries integer, spent integer, failures integer, expiries integer, hand_backs integer, snoozes integer,
                state_version integer, payload jsonb, checkpoint jsonb, owner text, runbook text)
-LANGUAGE sql STABLE SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET jit = off
 AS $$
+#variable_conflict use_column
+DECLARE
+    _me poolkeeper.access := poolkeeper.caller();  -- first: a plan may begin with what has no rows, and ask nobody
+BEGIN RETURN QUERY
     SELECT d.task_id, q.namespace || '/' || q.name, t.type, t.tenant, d.died_at, d.reason, r.sentence, r.action, d.error_class, d.error, d.build,
            d.delivery, d.spent::integer, d.failures::integer, d.expiries::integer, d.hand_backs::integer, d.snoozes::integer, d.state_version,
            t.payload, c.value, q.dead_letter_owner, q.dead_letter_runbook
-    FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
-    CROSS JOIN poolkeeper.queue AS q
+    FROM poolkeeper.queue AS q
     CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.dead AS k WHERE k.queue_id = q.id ORDER BY k.died_at DESC LIMIT _most) AS d
     JOIN poolkeeper.task AS t ON t.id = d.task_id
     JOIN poolkeeper.reason AS r ON r.reason = d.reason
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = d.task_id
     WHERE (_queue IS NULL OR q.namespace || '/' || q.name = poolkeeper.queue_path(_queue))
-      AND poolkeeper.may_see(me.who, q.namespace || '/' || q.name, t.tenant)
-    ORDER BY d.died_at DESC LIMIT least(greatest(_most, 1), 10000)
-$$;
+      AND poolkeeper.may_see(_me, q.namespace || '/' || q.name, t.tenant)
+    ORDER BY d.died_at DESC LIMIT least(greatest(_most, 1), 10000);
+END $$;

@@ -176,12 +176,16 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.queues() RETURNS TABLE (data jsonb)
-LANGUAGE sql STABLE SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
-    WITH me AS MATERIALIZED (SELECT poolkeeper.clock() AS now, poolkeeper.caller() AS who),
-         able AS MATERIALIZED (SELECT c.* FROM me AS n CROSS JOIN LATERAL poolkeeper.capable(NULL, n.now) AS c)
-    SELECT poolkeeper.queue_stats(q, n.now, a.live, a.known, a.narrow, a.named) FROM me AS n CROSS JOIN poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
-    WHERE poolkeeper.may_tend_queue(n.who, q.namespace || '/' || q.name) ORDER BY q.namespace, q.name
-$$;
+#variable_conflict use_column
+DECLARE
+    _me poolkeeper.access := poolkeeper.caller();  -- first: a plan may begin with what has no rows, and ask nobody
+    _now timestamptz := poolkeeper.clock();
+BEGIN RETURN QUERY
+    WITH able AS MATERIALIZED (SELECT c.* FROM poolkeeper.capable(NULL, _now) AS c)
+    SELECT poolkeeper.queue_stats(q, _now, a.live, a.known, a.narrow, a.named) FROM poolkeeper.queue AS q LEFT JOIN able AS a ON a.queue_id = q.id
+    WHERE poolkeeper.may_tend_queue(_me, q.namespace || '/' || q.name) ORDER BY q.namespace, q.name;
+END $$;

@@ -105,16 +105,20 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION poolkeeper.decisions(_pool text, _most integer DEFAULT 20) RETURNS TABLE (at timestamptz, decision jsonb)
-LANGUAGE sql STABLE SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
-    SELECT d.at, d.decision FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
-    JOIN poolkeeper.pool AS p ON p.name = _pool AND ((me.who).pool IS NULL OR (me.who).pool = p.name)
-         AND (me.who).tenants IS NULL AND (me.who).tenants_except IS NULL  -- the reasons tell how much others have waiting
+#variable_conflict use_column
+DECLARE
+    _me poolkeeper.access := poolkeeper.caller();  -- first: a plan may begin with what has no rows, and ask nobody
+BEGIN RETURN QUERY
+    SELECT d.at, d.decision FROM poolkeeper.pool AS p
     JOIN poolkeeper.decision AS d ON d.pool_id = p.id
-    ORDER BY d.no DESC LIMIT least(greatest(_most, 1), 1000)
-$$;
+    WHERE p.name = _pool AND (_me.pool IS NULL OR _me.pool = p.name)
+      AND _me.tenants IS NULL AND _me.tenants_except IS NULL  -- the reasons tell how much others have waiting
+    ORDER BY d.no DESC LIMIT least(greatest(_most, 1), 1000);
+END $$;
 
 -- Whether the caller may rule this queue; one that it may not is not there for it (Q51).
 CREATE OR REPLACE FUNCTION poolkeeper.may_rule(_queue_id integer) RETURNS boolean

@@ -80,18 +80,22 @@ END $$;
 
 -- The logins of the pools of a namespace, or of one pool: whether one may still log in, and how many connections it has now.
 CREATE OR REPLACE FUNCTION poolkeeper.pool_logins(_namespace text, _pool text DEFAULT NULL) RETURNS TABLE (pool text, slot text, role name, open boolean, connections integer)
-LANGUAGE sql STABLE SECURITY DEFINER
+LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
+#variable_conflict use_column
+DECLARE
+    _me poolkeeper.access := poolkeeper.caller();  -- first: a plan may begin with what has no rows, and ask nobody
+BEGIN RETURN QUERY
     SELECT a.pool, s.slot, a.role, r.rolcanlogin, (SELECT count(*)::integer FROM pg_stat_activity AS c WHERE c.usename = a.role)
-    FROM (SELECT poolkeeper.caller() AS who OFFSET 0) AS me
-    JOIN poolkeeper.access AS a ON starts_with(a.pool, _namespace || '/') AND (me.who).pool IS NULL AND (_pool IS NULL OR a.pool = _pool)
-         AND ((me.who).queues IS NULL OR a.queues <@ (me.who).queues)
+    FROM poolkeeper.access AS a
     JOIN unnest(ARRAY['a', 'b']) AS s (slot) ON a.role = poolkeeper.pool_login(a.pool, s.slot)
     JOIN pg_roles AS r ON r.rolname = a.role
-    ORDER BY a.pool, s.slot
-$$;
+    WHERE starts_with(a.pool, _namespace || '/') AND _me.pool IS NULL AND (_pool IS NULL OR a.pool = _pool)
+      AND (_me.queues IS NULL OR a.queues <@ _me.queues)
+    ORDER BY a.pool, s.slot;
+END $$;
 
 -- Takes one step towards the end of a login, and answers what it is: "in_use" with its connections, and nothing is done; "closed": nobody can log in
 -- any more, so that the next call can be certain; "gone". Never is a connection ended by it.
