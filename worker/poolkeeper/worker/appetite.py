@@ -1,7 +1,7 @@
 """How much to ask of the next turn: as many as there are free slots, and ahead of them what short handlers can do (Q16).
 
 Guarantees: without handlers seen to be short nothing is claimed beyond free slots; with them at most one turn of work is
-started ahead of a slot. Pure: no clock, no I/O.
+started ahead of a slot, and at most one more turn of it leased. Pure: no clock, no I/O.
 """
 
 from dataclasses import dataclass
@@ -30,9 +30,9 @@ class Appetite:
 
 def appetite(*, capacity: int, busy: int, leased: int, one_turn: int) -> Appetite:
     """Return what to ask for with `busy` deliveries started here, `leased` ones not, and `one_turn` done during a turn."""
-    room = max(0, capacity + one_turn - busy)
-    starts = min(leased, room)
-    return Appetite(starts, room - starts, room - starts)
+    starts = min(leased, max(0, capacity + one_turn - busy))
+    slots = max(0, capacity - busy - starts)
+    return Appetite(starts, slots, slots + max(0, one_turn - (leased - starts)))
 
 
 def one_turn_of_work(*, capacity: int, finished: int, typical: float, turn: float) -> int:

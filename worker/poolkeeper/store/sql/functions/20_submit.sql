@@ -179,8 +179,8 @@ BEGIN
 END $$;
 
 -- Many tasks without an ordering key, where no bound is met: written without an array between. What is refused is so by its row.
--- Raises data_exception before the first row where a key is taken, or stands with a task that is refused; and waits for no
--- key that another transaction holds: the longer way tells what became of them (22_keys.sql).
+-- Raises data_exception before the first row where a key is taken, or stands with a task that is refused; and lock_not_available
+-- where another transaction holds one for longer than the caller waits: the longer way tells what became of them (22_keys.sql).
 CREATE OR REPLACE FUNCTION poolkeeper.submit_at_once(_tasks jsonb, _q poolkeeper.queue, _caller poolkeeper.access, _notify boolean, _now timestamptz)
 RETURNS TABLE (ordinal integer, task_id uuid, code text, size bigint, later boolean)
 LANGUAGE plpgsql
