@@ -101,7 +101,7 @@ BEGIN RETURN QUERY
            d.delivery, d.spent::integer, d.failures::integer, d.expiries::integer, d.hand_backs::integer, d.snoozes::integer, d.state_version,
            t.payload, c.value, q.dead_letter_owner, q.dead_letter_runbook
     FROM poolkeeper.queue AS q
-    CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.dead AS k WHERE k.queue_id = q.id ORDER BY k.died_at DESC LIMIT _most) AS d
+    CROSS JOIN LATERAL (SELECT k.* FROM poolkeeper.dead AS k WHERE k.queue_id = q.id ORDER BY k.died_at DESC LIMIT least(greatest(_most, 1), 10000)) AS d
     JOIN poolkeeper.task AS t ON t.id = d.task_id
     JOIN poolkeeper.reason AS r ON r.reason = d.reason
     LEFT JOIN poolkeeper.checkpoint AS c ON c.task_id = d.task_id
