@@ -78,6 +78,21 @@ def test_of_workers_that_hold_something_one_makes_room(scene: Scene) -> None:
     assert one.alone()
 
 
+def test_who_holds_suspects_alone_keeps_nobody_from_making_room(scene: Scene) -> None:
+    """Q27: it takes none of the turns in which one of the others is emptied."""
+    scene.submit_many(3)
+    scene.worker().claim(3)
+    scene.submit()
+    one, busy = scene.worker(), scene.worker()
+    held = busy.take()
+    crash(scene, one, busy)
+    one.alone()
+    assert one.turn(want=1).isolate
+    assert busy.turn(want=1).isolate
+    busy.succeed(held)
+    assert busy.alone()
+
+
 def test_a_worker_that_still_holds_something_gets_no_suspect(scene: Scene) -> None:
     """Q27: the only task of its worker."""
     scene.submit()

@@ -142,6 +142,58 @@ def test_a_login_goes_when_nobody_uses_it_step_by_step(logins: Logins) -> None:
         register(again)
 
 
+def test_what_is_done_to_one_login_leaves_the_others(logins: Logins) -> None:
+    """O5: the pool's other one, and those of another pool or namespace; who asks for one pool hears of that one."""
+    gone, twin, other = logins.make("a"), logins.make("b"), logins.make(pool="team/other")
+    logins.make(pool="other/mail", queues=["other/mail"])
+    states: list[str] = []
+    while "gone" not in states:
+        states.append(logins.ask(calls.retire_pool_login(POOL, "a")).state)
+    with pytest.raises(Misconfigured):
+        connect(gone)
+    assert logins.seen() == {(POOL, "b"): (True, 0), ("team/other", "a"): (True, 0)}
+    assert logins.seen("other") == {("other/mail", "a"): (True, 0)}
+    assert [each.slot for each in logins.ask(calls.pool_logins("team", POOL))] == ["b"]
+    for dsn, pool in ((twin, POOL), (other, "team/other")):
+        with connect(dsn) as conn:
+            register(conn, pool)
+
+
+def test_what_is_allowed_already_is_not_written_again(logins: Logins) -> None:
+    """O5: the operator says it once a minute, and rows that it leaves are read by every call of that login."""
+    row = "SELECT xmin::text FROM poolkeeper.access WHERE pool = %s"
+    logins.make(tenants=["acme"])
+    before = logins.owner.execute(row, [POOL]).fetchone()
+    assert logins.ask(calls.set_pool_login(POOL, "a", None, queues=QUEUES, tenants=["acme"])) is not None
+    assert logins.owner.execute(row, [POOL]).fetchone() == before
+    assert logins.ask(calls.set_pool_login(POOL, "a", None, queues=QUEUES, tenants=["globex"])) is not None
+    assert logins.owner.execute(row, [POOL]).fetchone() != before
+
+
+def test_a_row_goes_with_its_login_whatever_was_made_of_it(logins: Logins) -> None:
+    """O5: by hand, without its pool, it would allow everything to a role that is no more."""
+    logins.make()
+    logins.owner.execute("UPDATE poolkeeper.access SET pool = NULL WHERE pool = %s", [POOL])
+    states: list[str] = []
+    while "gone" not in states:
+        states.append(logins.ask(calls.retire_pool_login(POOL, "a")).state)
+    left = "SELECT count(*) FROM poolkeeper.access WHERE starts_with(role, 'poolkeeper_pool_')"
+    assert logins.owner.execute(left).fetchone() == (0,)
+
+
+def test_a_pool_hears_of_no_logins(logins: Logins) -> None:
+    """Q51: whatever groups its role was put into by mistake; nor does it change any."""
+    dsn = logins.make()
+    role = sql.Identifier(str(conninfo_to_dict(dsn)["user"]))
+    logins.owner.execute(sql.SQL("GRANT poolkeeper_operator TO {}").format(role))
+    with connect(dsn) as conn:
+        assert run(conn, calls.pool_logins("team")) == []
+        with pytest.raises(Forbidden):
+            run(conn, calls.set_pool_login(POOL, "b", verifier(new_password()), queues=QUEUES))
+        with pytest.raises(Forbidden):
+            run(conn, calls.retire_pool_login(POOL, "a"))
+
+
 def test_no_other_role_can_be_meant(logins: Logins) -> None:
     """O5: whatever is asked; a role of that name that may more than a pool may is left alone."""
     everybody = "SELECT rolname, rolsuper, rolcanlogin FROM pg_roles ORDER BY 1"
@@ -153,6 +205,8 @@ def test_no_other_role_can_be_meant(logins: Logins) -> None:
         (POOL, "a", []),
         (POOL, "a", ["team/mail", None]),
         ("", "a", QUEUES),
+        ("team/" + "x" * 200, "a", QUEUES),
+        ("team/mail\x07", "a", QUEUES),
     ):
         with pytest.raises(psycopg.Error) as refused:
             logins.ask(calls.set_pool_login(pool, slot, verifier("x"), queues=queues))  # type: ignore[arg-type]

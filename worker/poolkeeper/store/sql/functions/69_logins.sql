@@ -127,6 +127,6 @@ BEGIN
         END IF;
         EXECUTE format('DROP ROLE %I', _role);
     END IF;
-    DELETE FROM poolkeeper.access AS a WHERE a.role = _role AND a.pool = _pool;
+    DELETE FROM poolkeeper.access AS a WHERE a.role = _role;
     RETURN QUERY SELECT 'gone', 0;
 END $$;
