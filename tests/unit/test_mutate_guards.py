@@ -37,6 +37,30 @@ CASES = {
         "PERFORM 1 FROM t WHERE a = 'x AND y' -- AND z\n AND b;",
         ["WHERE: a = 'x AND y'", "WHERE: b"],
     ),
+    "columns called like a keyword": (
+        "PERFORM 1 FROM t WHERE NOT t.full AND t.limit > 1;",
+        ["WHERE: NOT t.full", "WHERE: t.limit > 1"],
+    ),
+    "from is no end where it distinguishes": (
+        "PERFORM 1 FROM t WHERE a IS DISTINCT FROM b AND c;",
+        ["WHERE: a IS DISTINCT FROM b", "WHERE: c"],
+    ),
+    "demands": (
+        "PERFORM poolkeeper.demand(a AND b, 'no', 'other'); PERFORM poolkeeper.demand_it(); PERFORM poolkeeper.caller(); PERFORM other();",
+        [
+            "demand: PERFORM poolkeeper.demand(a AND b, 'no', 'other')",
+            "demand: PERFORM poolkeeper.demand_it()",
+            "demand: PERFORM poolkeeper.caller()",
+        ],
+    ),
+    "ends of loops": (
+        "LOOP EXIT WHEN a AND b; CONTINUE WHEN c; IF d THEN x := 1; CONTINUE; END IF; IF e THEN EXIT WHEN f; END IF; END LOOP;",
+        ["jump: a AND b", "jump: c", "refusal: d", "jump: f"],
+    ),
+    "what is there already": (
+        "INSERT INTO t VALUES (1) ON CONFLICT (a) DO NOTHING; INSERT INTO t VALUES (2) ON CONFLICT DO NOTHING RETURNING a INTO b;",
+        ["conflict: ON CONFLICT (a) DO NOTHING", "conflict: ON CONFLICT DO NOTHING"],
+    ),
     "a figure is none": ("PERFORM count(*) FILTER (WHERE a) FROM t;", []),
 }
 
@@ -52,6 +76,18 @@ def test_each_guard_is_found_once_and_can_be_taken_out(case):
         without = guard.without(source)
         assert without != source
         assert len(guards("x.sql", without)) <= len(found)
+
+
+def test_what_a_function_says_yes_to_has_guards():
+    """Of one that is a single SELECT and answers yes or no: one condition alone would leave nothing of it."""
+    head = "CREATE OR REPLACE FUNCTION poolkeeper.f() RETURNS boolean\nLANGUAGE sql IMMUTABLE\nAS $$ SELECT {} $$;\n"
+    for body, wanted in (
+        ("a AND (b OR c) FROM t WHERE d", ["answer: a", "answer: (b OR c)", "WHERE: d"]),
+        ("a IS DISTINCT FROM b AND c", ["answer: a IS DISTINCT FROM b", "answer: c"]),
+        ("EXISTS (SELECT FROM t WHERE a AND b)", ["WHERE: a", "WHERE: b"]),
+        ("a OR b", []),
+    ):
+        assert [guard.name.removeprefix("f: ") for guard in guards("x.sql", head.format(body))] == wanted
 
 
 def test_what_a_guard_answers_is_known():

@@ -22,7 +22,7 @@ from lab.errors import LabError
 from lab.process import Process, die_with_parent, start_time
 
 _PREFIX = "pk-pg-"
-_SETTINGS = {
+SETTINGS = {
     "max_connections": "200",
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
@@ -34,6 +34,7 @@ _SETTINGS = {
     "log_timezone": "UTC",
     "lc_messages": "C",
 }
+"""Of every server, unless it is given others."""
 STOP = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
 
@@ -71,7 +72,7 @@ class Server:
         self.addresses = ("127.0.0.1", *addresses)
         self.port = port or _free_port(self.addresses)
         self._hba = (network, network_auth)
-        self._settings = {**_SETTINGS, "fsync": "on" if fsync else "off", **(settings or {})}
+        self._settings = {**SETTINGS, "fsync": "on" if fsync else "off", **(settings or {})}
         if not fsync:
             self._settings.setdefault("full_page_writes", "off")
         self._environment = environment

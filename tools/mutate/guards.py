@@ -1,13 +1,14 @@
 """Finds the guards in the store's SQL: what is there so that something wrong does not happen. Pure.
 
-A guard is a conjunct of WHERE, ON or HAVING, a row lock (and its SKIP LOCKED), a branch that refuses (RAISE or RETURN in an IF, a
-CASE arm that gives a code), a CHECK, a UNIQUE or a foreign key. Taking it out leaves text that Postgres still accepts, as a rule.
-Guards of views, indexes and grants are not looked at: they are no rule of an arrow.
+A guard is a conjunct of WHERE, ON or HAVING or of what a function in plain SQL answers with yes or no, a row lock (and its SKIP LOCKED), a branch that
+refuses or goes elsewhere (RAISE, RETURN, EXIT or CONTINUE in an IF or by WHEN, a demand, a CASE arm that gives a code), ON CONFLICT DO NOTHING, a
+CHECK, a UNIQUE or a foreign key. Taking it out leaves text that Postgres still accepts, as a rule. Guards of indexes and grants are not looked
+at: they are no rule of an arrow.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mutate.tokens import Token, is_sequence, tokens
@@ -32,6 +33,9 @@ ENDS = frozenset(
 )
 """Words after which a condition is over."""
 STARTS_STATEMENT = frozenset({";", "BEGIN", "THEN", "ELSE", "LOOP", "$$"})
+ENDS_BRANCH = frozenset({"RAISE", "RETURN", "EXIT", "CONTINUE"})
+DEMAND = re.compile(r"DEMAND\w*|CALLER")
+"""Functions that refuse by themselves."""
 LOCKS = (("FOR", "NO", "KEY", "UPDATE"), ("FOR", "KEY", "SHARE"), ("FOR", "UPDATE"), ("FOR", "SHARE"))
 FUNCTION = re.compile(r"^CREATE OR REPLACE (?:FUNCTION|VIEW) poolkeeper\.(\w+)", re.MULTILINE)
 TABLE = re.compile(r"^(?:CREATE TABLE|ALTER TABLE|CREATE UNIQUE INDEX \w+ ON) poolkeeper\.(\w+)", re.MULTILINE)
@@ -81,25 +85,29 @@ def guards(file: str, source: str) -> list[Guard]:
 
 def _all(source: str, found: Sequence[Token]) -> Iterator[Guard]:
     for at, token in enumerate(found):
-        if token.kind != "word":
-            continue
-        if token.text in {"WHERE", "HAVING"} and not _of_an_index(found, at):
-            yield from _conjuncts(source, found, at, token.text)
-        elif token.text == "ON" and _joins(found, at):
-            yield from _conjuncts(source, found, at, "ON")
-        elif token.text == "FOR":
-            yield from _locks(source, found, at)
-        elif token.text in {"IF", "ELSIF"} and (token.text == "ELSIF" or found[at - 1].text in STARTS_STATEMENT):
-            yield from _branch(source, found, at)
-        elif token.text == "WHEN":
-            yield from _arm(source, found, at)
-        elif token.text in {"CHECK", "UNIQUE", "REFERENCES", "PRIMARY"}:
-            yield from _constraint(source, found, at)
+        if token.kind == "word" and token.text in _FINDERS:
+            yield from _FINDERS[token.text](source, found, at)
 
 
 def _guard(source: str, kind: str, first: Token, last: Token, instead: str) -> Guard:
     text = " ".join(re.sub(r"--[^\n]*", "", source[first.start : last.end]).split())
     return Guard("", "", kind, text, first.start, last.end, instead)
+
+
+def _condition(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
+    """Of WHERE or HAVING."""
+    if not _of_an_index(found, at):
+        yield from _conjuncts(source, found, at, found[at].text)
+
+
+def _on(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
+    """Of a join; or ON CONFLICT DO NOTHING: what is there already is no error, and stays as it is."""
+    if _joins(found, at):
+        yield from _conjuncts(source, found, at, "ON")
+    elif found[at + 1].text == "CONFLICT":
+        last = next(k for k in range(at, len(found)) if found[k].text == "DO" and found[k].depth == found[at].depth) + 1
+        if found[last].text == "NOTHING":
+            yield _guard(source, "conflict", found[at], found[last], "")
 
 
 def _conjuncts(source: str, found: Sequence[Token], at: int, kind: str) -> Iterator[Guard]:
@@ -132,7 +140,8 @@ def _over(found: Sequence[Token], k: int, depth: int) -> bool:
     token = found[k]
     if token.depth < depth or token.text in {";", "$$"}:
         return True
-    return token.depth == depth and (token.text == "," or (token.kind == "word" and token.text in ENDS))
+    ends = token.text in ENDS or (token.text == "FROM" and found[k - 1].text != "DISTINCT")
+    return token.depth == depth and (token.text == "," or (token.kind == "word" and ends))
 
 
 def _of_an_index(found: Sequence[Token], at: int) -> bool:
@@ -173,7 +182,9 @@ def _locks(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
 
 
 def _branch(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
-    """An IF whose branch ends the function: a refusal, or a case that is dealt with apart."""
+    """An IF whose branch ends the function or the loop: a refusal, or a case that is dealt with apart."""
+    if found[at].text == "IF" and found[at - 1].text not in STARTS_STATEMENT:
+        return
     then = next(
         (k for k in range(at, len(found)) if found[k].text == "THEN" and found[k].depth == found[at].depth), None
     )
@@ -190,10 +201,42 @@ def _branch(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
             nested -= 1
         elif nested == 0 and text in {"ELSE", "ELSIF"} and found[k].depth == found[at].depth:
             return
-        elif nested == 0 and text in {"RAISE", "RETURN"} and found[k - 1].text in STARTS_STATEMENT:
+        elif (
+            nested == 0
+            and text in ENDS_BRANCH
+            and found[k - 1].text in STARTS_STATEMENT
+            and found[k + 1].text != "WHEN"
+        ):
             said = source[found[then].end : found[k].end + 150]
             yield replace(_guard(source, "refusal", found[at + 1], found[then - 1], "false"), answer=said)
             return
+
+
+def _when(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
+    """When a loop, or this turn of it, is over; or an arm of a CASE."""
+    if found[at - 1].text not in {"EXIT", "CONTINUE"}:
+        yield from _arm(source, found, at)
+        return
+    end = next(k for k in range(at, len(found)) if found[k].text == ";")
+    yield _guard(source, "jump", found[at + 1], found[end - 1], "false")
+
+
+def _demand(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
+    """A call whose answer nobody wants: it refuses, or says nothing."""
+    if is_sequence(found, at + 1, "POOLKEEPER", ".") and DEMAND.fullmatch(found[at + 3].text):
+        end = next(k for k in range(at, len(found)) if found[k].text == ";" and found[k].depth == found[at].depth)
+        yield _guard(source, "demand", found[at], found[end - 1], "NULL")
+
+
+def _answer(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
+    """What a function that is one SELECT says yes to; of several conditions each is one."""
+    if not is_sequence(found, at + 1, "BOOLEAN", "LANGUAGE", "SQL"):
+        return
+    select = next(k for k in range(at, len(found)) if found[k].text == "$$") + 1
+    if found[select].text == "SELECT":
+        parts = list(_conjuncts(source, found, select, "answer"))
+        if len(parts) > 1:
+            yield from parts
 
 
 def _arm(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]:
@@ -235,6 +278,19 @@ def _constraint(source: str, found: Sequence[Token], at: int) -> Iterator[Guard]
         depth = found[last + 1].depth
         close = next(k for k in range(last + 2, len(found)) if found[k].text == ")" and found[k].depth == depth)
         yield _guard(source, "unique", found[at], found[close], "CHECK (true)")
+
+
+_FINDERS: dict[str, Callable[[str, Sequence[Token], int], Iterator[Guard]]] = {
+    **dict.fromkeys(("WHERE", "HAVING"), _condition),
+    "ON": _on,
+    "FOR": _locks,
+    **dict.fromkeys(("IF", "ELSIF"), _branch),
+    "WHEN": _when,
+    "PERFORM": _demand,
+    "RETURNS": _answer,
+    **dict.fromkeys(("CHECK", "UNIQUE", "REFERENCES", "PRIMARY"), _constraint),
+}
+"""By the word that a guard begins with."""
 
 
 def _inside(source: str, place: int) -> str:

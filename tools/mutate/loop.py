@@ -89,12 +89,14 @@ class Loop:
         self._whole = ""
         self.verdicts: list[Verdict] = []
         self.left_out: list[str] = []
+        self.stopped = ""
+        """Why no guard was tried."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """In place of pytest's own loop."""
         if session.testsfailed:
-            raise session.Interrupted("the tests cannot be collected")
+            raise self._stop(session, "they cannot be collected")
         with base(os.environ["POOLKEEPER_TEST_DSN"]) as self._whole:
             self._look(session)
             texts = {item.nodeid: _source(item) for item in session.items}
@@ -106,6 +108,10 @@ class Loop:
                     self._killers.setdefault(guard.inside, Counter())[self._killer[guard.name]] += 1
             self._all(session)
         return True
+
+    def _stop(self, session: pytest.Session, why: str) -> BaseException:
+        self.stopped = why
+        return session.Interrupted(why)
 
     def _all(self, session: pytest.Session) -> None:
         waiting, running = list(reversed(self._chosen)), dict[int, tuple[Guard, int, float]]()
@@ -147,7 +153,7 @@ class Loop:
         found = json.loads(told.read_text())
         self.left_out = found["red"]
         if len(self.left_out) > LEFT_OUT:
-            raise session.Interrupted(f"the tests are not green as they are: {self.left_out}")
+            raise self._stop(session, f"they are not green as they are: {', '.join(self.left_out)}")
         self._reach.learn(unknown, found["reached"], self.left_out)
 
     def _order(self, items: Sequence[pytest.Item], guard: Guard) -> list[pytest.Item]:
@@ -212,11 +218,11 @@ class Loop:
                     watch.end(item, OWN)
                     if watch.red and reach is None:
                         break
-            code = 1 if watch.red else 0
-            if reach is not None:
-                reach.write_text(json.dumps({"reached": watch.reached, "red": watch.all_red}))
-            said.write_text(watch.red)
-            session._setupstate.teardown_exact(None)  # noqa: SLF001 - the fixtures of the run; pytest does the same in its own loop
+                code = 1 if watch.red else 0
+                if reach is not None:
+                    reach.write_text(json.dumps({"reached": watch.reached, "red": watch.all_red}))
+                said.write_text(watch.red)
+                session._setupstate.teardown_exact(None)  # noqa: SLF001 - the fixtures of the run; pytest does the same in its own loop
         except NoMutant as error:
             said.write_text(str(error))
             code = 2

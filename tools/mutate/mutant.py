@@ -1,17 +1,19 @@
 """The tests' databases without one guard.
 
 Guarantees: a guard of a function is taken out of a stage that is kept, and put back afterwards, or out of a clone of one template,
-migrated once for all guards; a guard of a table needs a template of its own. A control of the tests' own, which takes out what is gone here already, judges nothing.
+migrated once for all guards; a guard of a table needs a template of its own. What a test migrates by itself, on whatever server, lacks it as well.
+A control of the tests' own, which takes out what is gone here already, judges nothing.
 """
 
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL
 
 from mutate.guards import Guard
@@ -74,8 +76,7 @@ class Stage:
         if whole or self.LEAVES_MORE.match(guard.file):
             self.drop()
             return
-        with self._made.connect() as conn:
-            conn.execute(SQL(statements.sql_file(f"functions/{guard.file}")))
+        _replaced(self._made, guard, statements.sql_file)
 
     def drop(self) -> None:
         """Remove it."""
@@ -86,67 +87,105 @@ class Stage:
 
 @contextmanager
 def mutated(guard: Guard | None, whole: str, stage: Stage | None = None) -> Iterator[None]:
-    """Have the tests' databases cloned from `whole`, the guard taken out of each; their stage is `stage`."""
+    """Have the tests' databases without the guard: clones of `whole`, their stage `stage`, and whatever a test migrates by itself, on any server.
+
+    Raises
+    ------
+    NoMutant
+        Before any test: Postgres does not take the text without the guard.
+    """
     from fixtures import postgres  # after pytest has set its paths
     from store.scene import Scene
 
-    without = Scene.without
+    without, template = Scene.without, postgres.migrated_template
 
     def control(self: Scene, function: str, old: str, new: str) -> Any:
         """A control takes out what is gone here already: it sees what it wants to see, and judges nothing."""
         gone = old not in self.value("SELECT pg_get_functiondef(%s::regprocedure)", function)
         return nullcontext() if gone else without(self, function, old, new)
 
-    @contextmanager
-    def template(dsn: str, pod_host: str | None = None) -> Iterator[Callable[[], Any]]:
-        if guard is None or guard.file in statements.sql_names("functions"):
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(Scene, "without", control))
+        stack.enter_context(mock.patch.object(Scene, "lasts", new=False))
+        if guard is not None:
+            stack.enter_context(mock.patch.object(migrate, "sql_file", texts_without(guard)))
+        ours = os.environ["POOLKEEPER_TEST_DSN"]
+        clone = stack.enter_context(_clones(ours, guard, whole, stage))
 
-            def clone() -> Any:
-                return _replaced(postgres.create(dsn, f"pk_test_{os.urandom(4).hex()}", whole, pod_host), guard)
+        def templates(dsn: str, pod_host: str | None = None) -> AbstractContextManager[Callable[[], Any]]:
+            """Of another server than ours: migrated there, as ever."""
+            return nullcontext(clone) if _place(dsn) == _place(ours) else template(dsn, pod_host)
 
-            if stage is not None:
-                kept = _replaced(stage.database(), guard)
-                clone.kept = lambda: kept  # type: ignore[attr-defined]
-                drop = postgres.Database.drop
-                with mock.patch.object(postgres.Database, "drop", lambda each: None if each is kept else drop(each)):
-                    yield clone
-            else:
-                yield clone
-            return
-        made = postgres.create(dsn, f"pk_mutant_{os.getpid()}")
-        try:
-            _migrate(made, guard)
-            yield lambda: postgres.create(dsn, f"pk_test_{os.urandom(4).hex()}", made.name, pod_host)
-        finally:
-            made.drop()
-
-    with (
-        mock.patch.object(postgres, "migrated_template", template),
-        mock.patch.object(Scene, "without", control),
-        mock.patch.object(Scene, "lasts", new=False),
-    ):
+        stack.enter_context(mock.patch.object(postgres, "migrated_template", templates))
         yield
 
 
-def _replaced(database: Any, guard: Guard | None) -> Any:
-    """The functions of the guard's file replaced, the one with the guard by one without."""
-    if guard is not None:
-        with database.connect() as conn:
-            try:
-                conn.execute(SQL(guard.without(statements.sql_file(f"functions/{guard.file}"))))
-            except psycopg.Error as error:
-                raise NoMutant(str(error)) from error
-    return database
+def texts_without(guard: Guard) -> Callable[[str], str]:
+    """What is to be read in place of `sql_file`: the store's texts, that of the guard's file without it."""
 
-
-def _migrate(database: Any, guard: Guard) -> None:
-    """Everything from the start, the text of one migration without the guard."""
-
-    def changed(path: str) -> str:
+    def read(path: str) -> str:
         text = statements.sql_file(path)
         return guard.without(text) if path.endswith(f"/{guard.file}") else text
 
-    with database.connect() as conn, mock.patch.object(migrate, "sql_file", changed):
+    return read
+
+
+@contextmanager
+def _clones(dsn: str, guard: Guard | None, whole: str, stage: Stage | None) -> Iterator[Callable[[], Any]]:
+    """Makes clones without the guard; the first is the stage, where there is one that lasts. A template of their own unless a
+    stage shows by itself that Postgres takes the text.
+    """
+    from fixtures import postgres
+
+    def new(template: str) -> Any:
+        return postgres.create(dsn, f"pk_test_{os.urandom(4).hex()}", template)
+
+    if guard is None:
+        yield lambda: new(whole)
+    elif stage is not None:
+        kept, drop = _replaced(stage.database(), guard, texts_without(guard)), postgres.Database.drop
+
+        def clone() -> Any:
+            return _replaced(new(whole), guard, texts_without(guard))
+
+        clone.kept = lambda: kept  # type: ignore[attr-defined]
+        with mock.patch.object(postgres.Database, "drop", lambda each: None if each is kept else drop(each)):
+            yield clone
+    else:
+        made = postgres.create(dsn, f"pk_mutant_{os.getpid()}", "template1" if _of_a_table(guard) else whole)
+        try:
+            if _of_a_table(guard):
+                _migrate(made)
+            else:
+                _replaced(made, guard, texts_without(guard))
+            yield lambda: new(made.name)
+        finally:
+            made.drop()
+
+
+def _of_a_table(guard: Guard) -> bool:
+    return guard.file not in statements.sql_names("functions")
+
+
+def _place(dsn: str) -> tuple[Any, Any]:
+    found = conninfo_to_dict(dsn)
+    return found.get("host"), found.get("port")
+
+
+def _replaced(database: Any, guard: Guard, read: Callable[[str], str]) -> Any:
+    """The functions of the guard's file as they are read now, and taken for up to date."""
+    with database.connect() as conn:
+        try:
+            conn.execute(SQL(read(f"functions/{guard.file}")))
+        except psycopg.Error as error:
+            raise NoMutant(str(error)) from error
+        conn.execute("UPDATE poolkeeper.functions SET checksum = %s", [migrate.functions().checksum])
+    return database
+
+
+def _migrate(database: Any) -> None:
+    """Everything from the start, as it reads now."""
+    with database.connect() as conn:
         try:
             migrate.apply(conn, say=lambda *_: None)
         except (psycopg.Error, PoolkeeperError) as error:

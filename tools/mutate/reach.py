@@ -18,12 +18,15 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from lab import postgres
 from lab.cache import key
 from mutate.guards import Guard
 
 ANY = "*"
 """Of a test whose databases told nothing: it could reach anything."""
 LAST = 1000.0
+ASKED = b"servers of a test's own as well"
+"""How it was asked: what was learned otherwise is not used."""
 CONSTRAINTS = frozenset({"check", "unique", "foreign key"})
 _CALLED = "SELECT funcname FROM pg_stat_user_functions WHERE schemaname = 'poolkeeper' AND calls > 0"
 _MENTION = re.compile(r"poolkeeper\.(\w+)")
@@ -150,7 +153,7 @@ class Reach:
         return found
 
     def _kept(self, path: Path) -> Path:
-        texts = [each.read_bytes() for each in (path, path.parent / "scene.py") if each.exists()]
+        texts = [each.read_bytes() for each in (path, path.parent / "scene.py") if each.exists()] + [ASKED]
         return self._folder / f"{path.stem}-{key(texts)}.json"
 
 
@@ -180,7 +183,7 @@ class Watch:
 
     @contextmanager
     def at_drops(self) -> Iterator[None]:
-        """A database that a test made for itself tells what was called in it before it goes."""
+        """A database that a test made for itself, on a server of its own too, tells what was called in it before it goes."""
         from fixtures.postgres import Database  # after pytest has set its paths
 
         drop = Database.drop
@@ -188,12 +191,13 @@ class Watch:
         def told(database: Database) -> None:
             try:
                 with database.connect() as conn:
+                    _alone(conn, database.name)
                     self._dropped |= {name for (name,) in conn.execute(_CALLED)}
             except psycopg.Error:
                 pass  # it was never made, or the test has taken away what is asked: it tells nothing
             drop(database)
 
-        with mock.patch.object(Database, "drop", told):
+        with mock.patch.object(Database, "drop", told), mock.patch.dict(postgres.SETTINGS, track_functions="all"):
             yield
 
     def begin(self, item: pytest.Item) -> None:
@@ -218,16 +222,21 @@ class Watch:
             self.reached[item.nodeid] = seconds, sorted(found) or [ANY]
 
 
+def _alone(conn: psycopg.Connection[Any], databases: str) -> None:
+    """Wait, a second at most, until nobody else is connected to these: a session tells what it called when it ends."""
+    busy = "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    for _ in range(100):
+        if conn.execute(busy, [databases]).fetchone() == (0,):
+            return
+        time.sleep(0.01)
+
+
 @contextmanager
 def _databases() -> Iterator[Iterable[psycopg.Connection[Any]]]:
     """Connections to the tests' databases, once nobody else is connected."""
     dsn = os.environ["POOLKEEPER_TEST_DSN"]
     with psycopg.connect(dsn, autocommit=True) as conn:
-        for _ in range(100):
-            busy = "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'pk_test_%' AND backend_type = 'client backend'"
-            if conn.execute(busy).fetchone() == (0,):
-                break
-            time.sleep(0.01)
+        _alone(conn, "pk_test_%")
         names = [name for (name,) in conn.execute("SELECT datname FROM pg_database WHERE datname LIKE 'pk_test_%'")]
     made = [psycopg.connect(make_conninfo(dsn, dbname=name), autocommit=True) for name in names]
     try:

@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Token:
-    """A token: its kind (word, text, number, mark), its text (words in capitals), and where it stands."""
+    """A token: its kind (word, name after a dot, text, number, mark), its text (words in capitals), and where it stands."""
 
     kind: str
     text: str
@@ -38,6 +38,8 @@ def tokens(source: str) -> list[Token]:
         closes = text in {")", "]"} or (text == "END" and bool(open_) and open_[-1] == "CASE")
         if closes and open_:
             open_.pop()
+        if kind == "word" and found and found[-1].text == "." and found[-1].end == match.start():
+            kind = "name"  # of a column, whatever it is called
         found.append(Token(kind, text, match.start(), match.end(), len(open_)))
         if text in {"(", "["} or (kind == "word" and text == "CASE" and not _ends_a_statement(found)):
             open_.append(text)
