@@ -275,7 +275,8 @@ def fault(conn: psycopg.Connection[Any], function: Function, values: list[Any]) 
         state, diag = error.sqlstate or "", error.diag
         if state.startswith("PK"):
             return (None if diag.message_hint else f"{state} {diag.message_primary} without a hint"), False
-        if "function" not in (diag.context or "") and state.startswith(("22", "54")):  # a function of SQL is named without its schema
+        ours = "function" in (diag.context or "")  # one of SQL is named without its schema
+        if not ours and state.startswith(("22", "54")):
             return None, False  # no value of the declared type: Postgres read it before anything of ours
         return f"{state} {str(diag.message_primary)[:200]} | {(diag.context or '')[:300]}", False
     wrong = [row["code"] for row in rows if row.get("code") is not None and row["code"] not in CODES]

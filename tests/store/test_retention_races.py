@@ -156,7 +156,8 @@ class TestSettle:
         for _ in range(3):
             done(scene, worker, key=f"k{_}")
         scene.advance(3 * HOUR)
-        scene.ask("operator", calls.maintain(1))  # what a new month needs, which is a matter of its own: the month may turn within these hours
+        # what a new month needs is a matter of its own: the month may turn within these hours
+        scene.ask("operator", calls.maintain(1))
         worker.renew()
         old = scene.submit(key="old")
         delivery = worker.take()
