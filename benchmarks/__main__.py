@@ -9,7 +9,7 @@ from benchmarks.rig import Rig
 from lab.postgres import Server
 
 STORE = ("F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F11", "F12", "F13", "F14")
-OPERATOR = ("F20", "F25", "F26")
+OPERATOR = ("F20", "F22", "F23", "F24", "F25", "F26")
 BESIDE_PEERS = {"F1", "F2", "F3"}
 
 
@@ -44,6 +44,10 @@ def operator(ids: set[str], *, quick: bool) -> list[figures.Figure]:
         from benchmarks import breach
 
         found += breach.figures(rounds=6 if quick else 30)
+    if ids & {"F22", "F23", "F24"}:
+        from benchmarks import thousand
+
+        found += thousand.figures(ids, quick=quick)
     if "F25" in ids:
         from benchmarks import scaledown
 

@@ -28,6 +28,7 @@ def percentile(samples: list[float], share: float) -> float:
 def figures(*, rounds: int) -> list[Figure]:
     """F20, both halves."""
     with ground() as found:
+        found.start().wait_ready()
         stage, audit = found.stage, found.audit
         stage.apply(stage.db(tickInterval="5s"))
         first = [_empty_pool(stage, audit, f"e{n}") for n in range(rounds)]

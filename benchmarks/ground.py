@@ -1,8 +1,9 @@
 """What figures of the operator are measured on: a control plane, a namespace, a database that is durable, an operator process."""
 
+import itertools
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,13 @@ class Ground:
 
     stage: Stage
     audit: AuditLog
-    operator: Operator
+    start: Callable[[], Operator]
+    """One more operator for the stage's namespace; it may not be ready yet, and ends with the ground."""
 
 
 @contextmanager
 def ground() -> Iterator[Ground]:
-    """All of it, until left; pods stay without a node."""
+    """All of it but operators, until left; pods stay without a node."""
     with ExitStack() as stack:
         cluster = clusters.obtain("bench", node=False)
         stack.callback(cluster.down)
@@ -41,8 +43,13 @@ def ground() -> Iterator[Ground]:
         database = stack.enter_context(migrated_template(server.dsn(), "127.0.0.1"))()
         stage = Stage(kubectl, namespace, database)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        operator = Operator(cluster.kubeconfig, "--namespace", namespace).start(folder / "operator.log")
-        stack.callback(operator.stop)
-        operator.wait_ready()
+        numbers = itertools.count()
+
+        def start() -> Operator:
+            operator = Operator(cluster.kubeconfig, "--namespace", namespace)
+            operator.start(folder / f"operator-{next(numbers)}.log")
+            stack.callback(operator.stop)
+            return operator
+
         stage.apply(stage.secret())
-        yield Ground(stage, AuditLog(cluster.audit_log), operator)
+        yield Ground(stage, AuditLog(cluster.audit_log), start)

@@ -34,8 +34,9 @@ def _simulated(count: int) -> Figure:
 def _real(rounds: int) -> Figure:
     began = time.monotonic()
     with ground() as found:
+        operator = found.start().wait_ready()
         shrunk = shrink(found.stage, found.audit, POOLS, rounds=rounds, tell=_progress)
-        wrong = sum(found.operator.metric("poolkeeper_pool_wrong_victims_total", pool=pool) for pool in POOLS)
+        wrong = sum(operator.metric("poolkeeper_pool_wrong_victims_total", pool=pool) for pool in POOLS)
     again = shrunk.deliveries["deliveries"] - shrunk.tasks + shrunk.deliveries["otherwise"]
     reached = f"{len(shrunk.killed_busy)} of {shrunk.scale_downs}, {again} run again"
     print(
