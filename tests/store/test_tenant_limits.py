@@ -69,6 +69,68 @@ def test_only_the_tenant_that_is_named_is_bound(scene: Scene) -> None:
     assert Counter(c.tenant for c in scene.worker().claim(10)) == {"one": 1, "other": 5}
 
 
+def test_who_has_no_bound_is_claimed_side_by_side(scene: Scene) -> None:
+    """Q12, F8: beside tenants that have one; of those only one claim at a time looks."""
+    bounds(scene, None, one=2)
+    scene.submit_many(2, tenant="one")
+    scene.submit_many(4, tenant="other")
+    first, second = open_worker(scene), open_worker(scene)
+    assert Counter(c.tenant for c in first.claim(3)) == {"one": 1, "other": 2}
+    assert Counter(c.tenant for c in second.claim(3)) == {"other": 2}
+    for each in (first, second):
+        each.conn.commit()
+    assert running(scene) == {"one": 1, "other": 4}
+
+
+def test_the_end_of_what_has_no_bound_writes_no_opening(scene: Scene) -> None:
+    """F8: its lane was never full; the row of its submit stays for what is left, and goes when nothing is."""
+    bounds(scene, None, one=1)
+    scene.submit_many(3, tenant="other")
+    worker = scene.worker()
+    openings = "SELECT xmin::text FROM poolkeeper.opening"
+    before = scene.rows(openings)
+    held = worker.claim(1)
+    for _ in range(2):
+        held = worker.turn(settled(*held), want=1).claimed
+        assert scene.rows(openings) == before
+    assert worker.turn(settled(*held), want=1).claimed == []
+    assert scene.rows(openings) == []
+
+
+@pytest.mark.parametrize("how", ["handed_back", "snoozed", "failed", "expired"])
+def test_what_has_no_bound_and_is_ready_again_is_found_without_a_sweep(scene: Scene, how: str) -> None:
+    """Q14: its lane may have been shut meanwhile."""
+    bounds(scene, None, one=1)
+    scene.submit(tenant="other")
+    worker, other = scene.worker(), scene.worker()
+    held = worker.take()
+    assert other.claim(1) == []
+    assert scene.value("SELECT count(*) FROM poolkeeper.opening") == 0
+    if how == "expired":
+        scene.advance(3600)
+        other.renew()
+        other.turn(sweep=True)
+        assert len(scene.worker().claim(1, isolated=True)) == 1
+        return
+    worker.settle(held, how, retry_after=seconds(5) if how in {"snoozed", "failed"} else None)
+    scene.advance(6)
+    other.renew()
+    assert len(other.claim(1)) == 1
+
+
+@pytest.mark.parametrize("how", ["succeeded", "handed_back"])
+def test_a_bound_that_comes_while_it_runs_counts_it(scene: Scene, how: str) -> None:
+    """Q12: the queue bounded others until now."""
+    bounds(scene, None, one=1)
+    scene.submit_many(3, tenant="other")
+    worker = scene.worker()
+    held = worker.take()
+    bounds(scene, None, one=1, other=1)
+    assert worker.claim(3) == []
+    worker.settle(held, how)
+    assert len(worker.claim(3)) == 1
+
+
 @pytest.mark.parametrize("how", ["succeeded", "failed", "dead", "handed_back", "snoozed", "expired", "canceled"])
 def test_however_a_delivery_ends_its_slot_is_free_again(scene: Scene, how: str) -> None:
     """Q12: a slot cannot leak, and no lane stays shut."""

@@ -7,6 +7,8 @@ import asyncio
 import os
 import signal
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,3 +210,48 @@ async def test_a_worker_whose_schedule_was_over_before_it_was_born_is_ended(
                 await asyncio.sleep(0.02)
     finally:
         await nursery.close()
+
+
+async def test_a_worker_with_the_number_of_one_that_has_ended_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of processes come again after some ten thousand: it would be taken for dead, hear no signal, and live on."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(HERE / name) for name in ("tests", "worker", "tools")))
+    nursery = Nursery()
+    nursery.exits = dict.fromkeys(range(1, int(Path("/proc/sys/kernel/pid_max").read_text()) + 1), 0)
+    env = {
+        "POOLKEEPER_DSN": "postgresql://127.0.0.1:1/none",
+        "POOLKEEPER_QUEUES": "q",
+        "POOLKEEPER_HTTP_ADDR": "127.0.0.1:0",
+    }
+    try:
+        async with asyncio.timeout(60):
+            body = await nursery.fork("another", env, tmp_path / "another.txt")
+            assert (body.alive(), body.code) == (True, None)
+            body.end()
+            while body.alive():
+                await asyncio.sleep(0.02)
+            assert body.code == -signal.SIGKILL
+    finally:
+        await nursery.close()
+
+
+@pytest.mark.parametrize("preload", [[], ["fixtures.crash.sharing"]])
+def test_who_is_killed_while_asking_for_a_process_ends_nobody_elses_fork_server(preload: list[str]) -> None:
+    """Workers of the suite share one; with the standard library's alone the next one would be refused."""
+    program = (
+        "import socket, multiprocessing, time\n"
+        "from multiprocessing import forkserver\n"
+        f"forkserver.set_forkserver_preload({preload})\n"
+        "forkserver.ensure_running()\n"
+        "with socket.socket(socket.AF_UNIX) as gone: gone.connect(forkserver._forkserver._forkserver_address)\n"
+        "time.sleep(1)\n"
+        "forkserver._forkserver.ensure_running = lambda: None\n"
+        "process = multiprocessing.get_context('forkserver').Process(target=print, args=('made',))\n"
+        "process.start(); process.join()\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(HERE / "tests")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=env, timeout=60, check=False
+    )
+    assert (done.stdout == "made\n") == bool(preload), done.stderr

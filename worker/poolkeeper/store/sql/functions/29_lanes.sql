@@ -6,7 +6,8 @@
 -- Guarantee: no lane that could be served stays shut. What is taken away was visible to the same statement that looked at
 -- the lane, so a reason that is committed after that look keeps its row. What runs when a policy begins to keep the list
 -- is marked with it; what was being submitted or claimed at that moment is found by the sweep. A lane's limiter (poolkeeper.lane) is locked, SKIP LOCKED, before its leases are counted in a later
--- statement; a claim locks it after the limiters of queue and pool, and waits for it never.
+-- statement; a claim locks it after the limiters of queue and pool, and waits for it never. A lane without a bound is full for
+-- nobody: it has no limiter, and the end of a delivery opens it only if its task is ready again.
 -- Indexes: opening_pkey, lane_pkey, lease_queue, ready_claim, tenant_rule_lane.
 
 -- What a policy says of single tenants, replaced whole. True: the queue has to keep its list.
@@ -49,6 +50,14 @@ AS $$
                 WHEN q.part_paused AND EXISTS (SELECT FROM poolkeeper.tenant_rule AS t
                                                WHERE t.queue_id = _queue_id AND t.lane = _lane AND t.suspended) THEN 'tenant_suspended' END
     FROM poolkeeper.queue AS q WHERE q.id = _queue_id
+$$;
+
+-- Whether what runs of this lane is counted against a bound. It stays so while a claim holds the queue's row.
+CREATE OR REPLACE FUNCTION poolkeeper.lane_bounded(_queue poolkeeper.queue, _lane bigint) RETURNS boolean
+LANGUAGE sql STABLE
+AS $$
+    SELECT (_queue).per_tenant_max IS NOT NULL
+        OR EXISTS (SELECT FROM poolkeeper.tenant_rule AS t WHERE t.queue_id = (_queue).id AND t.lane = _lane AND t.max_running IS NOT NULL)
 $$;
 
 -- How many more tasks of one lane may run: none of a suspended one. Counts leases up to the limit, no further.
@@ -241,7 +250,7 @@ BEGIN RETURN QUERY
     WHERE h.type_key = ANY (_type_keys);
 END $$;
 
--- Candidates for a claim from a queue that keeps its list: for each lane that was locked here and has room, what this
+-- Candidates for a claim from a queue that keeps its list: for each lane that has no bound, or was locked here and has room, what this
 -- session can run of it, with the room. _again: of its retries or its first deliveries, NULL: of both. _after: where the walk starts; it goes round once. _more: there are lanes behind.
 CREATE OR REPLACE FUNCTION poolkeeper.open_shares(
     _queue poolkeeper.queue, _again boolean, _type_keys bigint[], _only bigint[], _except bigint[], _room integer, INOUT _after bigint,
@@ -254,6 +263,7 @@ DECLARE
     _lanes bigint[];
     _last  bigint;
     _found poolkeeper.share[];
+    _bound bigint[];
     _held  bigint[];
 BEGIN
     IF _only IS NULL THEN
@@ -275,7 +285,9 @@ BEGIN
                     CROSS JOIN LATERAL poolkeeper.heads_of_lane((_queue).id, k.again, u.lane, _type_keys, _most) AS h
                     WHERE k.again = coalesce(_again, k.again));
     _lanes := ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE EXISTS (SELECT FROM unnest(_found) AS f WHERE f.lane = u.lane));
-    _held := poolkeeper.take_lanes((_queue).id, _lanes, _room);
+    _bound := ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE poolkeeper.lane_bounded(_queue, u.lane));
+    _held := poolkeeper.take_lanes((_queue).id, _bound, _room);
+    _held := ARRAY(SELECT u.lane FROM unnest(_lanes) AS u (lane) WHERE u.lane <> ALL (_bound) OR u.lane = ANY (_held) LIMIT _room);
     -- counted in a statement after the locks
     _shares := (SELECT array_agg(ROW(f.lane, f.type_key, f.priority, least(_room, r.room), 1, f.again, f.floor)::poolkeeper.share)
                 FROM unnest(_held) AS u (lane)

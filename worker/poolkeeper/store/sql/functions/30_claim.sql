@@ -188,7 +188,7 @@ BEGIN RETURN QUERY
                                       session_id, pool_id, turn, token_hash, claimed_at, started_at, gate, counted, checkpointed)
         SELECT t.task_id, t.queue_id, t.priority, t.lane, t.type_key, t.seq, t.ready_at, t.expires_at, t.delivery + 1, t.state_version + 1,
                t.spent + 1, t.failures, t.expiries, t.hand_backs, t.snoozes, t.waits,
-               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, t.started_at, t.gate, (_queue).lanes_kept,
+               (_session).id, (_session).pool_id, _turn, sha256(convert_to(t.token, 'UTF8')), _now, t.started_at, t.gate, (_queue).lanes_kept AND poolkeeper.lane_bounded(_queue, t.lane),
                -- a task that was never delivered has none: no look
                t.delivery > 0 AND EXISTS (SELECT FROM poolkeeper.checkpoint AS k WHERE k.task_id = t.task_id)
         FROM tokens AS t

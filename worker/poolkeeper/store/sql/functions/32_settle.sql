@@ -74,7 +74,7 @@ BEGIN
     ), ended AS MATERIALIZED (
         SELECT (g.l).*, e.outcome, e.reason, e.error_class, e.error, e.result, e.retry_after, CASE WHEN f.state = 'dead' AND poolkeeper.is_limit(e.reason) THEN e.reason ELSE f.reason END AS dead_reason, f.give_back,
                CASE WHEN f.state = 'scheduled' AND e.reason = 'process_died' THEN 'ready' ELSE f.state END AS state,
-               q.backoff_initial, q.backoff_max, q.backoff_factor, s.info ->> 'build' AS build,
+               q.backoff_initial, q.backoff_max, q.backoff_factor, q.lanes_kept, s.info ->> 'build' AS build,
                (e.outcome = 'expired' AND (g.l).started_at IS NOT NULL AND e.reason IS DISTINCT FROM 'outage') OR e.reason = 'process_died' AS blamed
         FROM gone AS g
         LEFT JOIN poolkeeper.each_ending(_endings) AS e ON e.task_id = (g.l).task_id AND e.token_hash = (g.l).token_hash
@@ -135,8 +135,8 @@ BEGIN
         UPDATE poolkeeper.queue_count AS c SET lease_expiries = c.lease_expiries + x.n
         FROM (SELECT d.queue_id, count(*) AS n FROM ended AS d WHERE d.outcome = 'expired' GROUP BY d.queue_id) AS x
         WHERE c.queue_id = x.queue_id
-    ), opened AS (  -- a slot of its tenant is free
-        INSERT INTO poolkeeper.opening (queue_id, lane) SELECT DISTINCT d.queue_id, d.lane FROM ended AS d WHERE d.counted
+    ), opened AS (  -- a slot of its tenant is free, or it is ready itself
+        INSERT INTO poolkeeper.opening (queue_id, lane) SELECT DISTINCT d.queue_id, d.lane FROM ended AS d WHERE d.counted OR (d.lanes_kept AND d.state = 'ready')
     ), freed AS (  -- what an ordering key does next is for who holds the gate (Q9)
         INSERT INTO poolkeeper.gate_due (queue_id, gate)
         SELECT d.queue_id, d.gate FROM ended AS d WHERE d.gate IS NOT NULL AND d.state IN ('succeeded', 'failed', 'canceled', 'dead')
