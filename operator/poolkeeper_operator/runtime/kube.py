@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlencode
+from urllib.request import getproxies
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
@@ -63,7 +64,8 @@ class Kube:
     """One client for all kinds; `writes` counts what was sent to change something, `permit` says whether it may be."""
 
     def __init__(self, settings: Configuration) -> None:
-        settings.client_session_kwargs = {"request_class": _Request}
+        # where no proxy is named, the environment is not asked: for each request a thread would look for a netrc file
+        settings.client_session_kwargs = {"request_class": _Request, "trust_env": bool(getproxies())}
         self._settings = settings
         self._client = ApiClient(settings)
         self.writes = 0

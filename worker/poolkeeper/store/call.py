@@ -9,7 +9,9 @@ The cursor is psycopg's own, not what the connection makes: that of Django's con
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Generic, TypeVar, cast, get_args, get_type_hints
+from uuid import UUID
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -122,25 +124,26 @@ def _build(kind: Callable[..., T], row: dict[str, Any]) -> T:
 
 def from_json(kind: type[T], data: Mapping[str, Any]) -> T:
     """A row value from JSON: seconds become durations where the field is one, nested lists their kinds."""
-    hints = get_type_hints(kind)
-    made: dict[str, Any] = {}
-    for name, hint in hints.items():
-        raw = data.get(name)
-        inner = get_args(hint)
-        if raw is None:
-            made[name] = None
-        elif hint is timedelta or timedelta in inner:
-            made[name] = timedelta(seconds=float(raw))
-        elif inner and hasattr(inner[0], "__dataclass_fields__"):
-            made[name] = [from_json(inner[0], item) for item in raw]
-        elif hasattr(hint, "__dataclass_fields__"):
-            made[name] = from_json(hint, raw)
-        elif datetime in inner and isinstance(raw, str):
-            made[name] = datetime.fromisoformat(raw)
-        elif hasattr(hint, "fromisoformat") and isinstance(raw, str):
-            made[name] = hint.fromisoformat(raw)
-        elif hint.__class__ is type and hint.__name__ == "UUID":
-            made[name] = hint(raw)
-        else:
-            made[name] = raw
-    return kind(**made)
+    return kind(
+        **{name: None if (raw := data.get(name)) is None else read(raw) for name, read in _readers(cast("Any", kind))}
+    )
+
+
+@cache
+def _readers(kind: type[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
+    """How each field of a kind is read; looked up once, since a reading may have thousands of rows."""
+    return [(name, _reader(hint)) for name, hint in get_type_hints(kind).items()]
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    inner = get_args(hint)
+    if hint is timedelta or timedelta in inner:
+        return lambda raw: timedelta(seconds=float(raw))
+    if inner and hasattr(inner[0], "__dataclass_fields__"):
+        return lambda raw: [from_json(inner[0], item) for item in raw]
+    if hasattr(hint, "__dataclass_fields__"):
+        return lambda raw: from_json(hint, raw)
+    moment = datetime if datetime in inner else hint
+    if hasattr(moment, "fromisoformat"):
+        return lambda raw: moment.fromisoformat(raw) if isinstance(raw, str) else raw
+    return UUID if hint is UUID else lambda raw: raw
