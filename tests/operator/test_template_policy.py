@@ -18,6 +18,8 @@ STRICT = {
     "refusedKeys": ["sidecar.istio.io/", "apparmor.example.com/"],
     "noNetworkPolicy": False,
     "egress": False,
+    "runtimeClasses": ["gvisor", "kata-*"],
+    "placement": False,
 }
 
 
@@ -93,6 +95,12 @@ CASES = {
     "policy": {"isolation": {"networkPolicy": "Enforced", "egress": []}},
     "no policy": {"isolation": {"networkPolicy": "None"}},
     "egress": {"isolation": {"egress": [{"cidr": "0.0.0.0/0"}]}},
+    "sandbox": {"isolation": {"runtimeClassName": "gvisor"}},
+    "sandbox by its beginning": {"isolation": {"runtimeClassName": "kata-qemu"}},
+    "sandbox that is none": {"isolation": {"runtimeClassName": "runc"}},
+    "spread": {"isolation": {"placement": {"topologySpread": "Required", "nodeSelector": {}, "tolerations": []}}},
+    "nodes": {"isolation": {"placement": {"nodeSelector": {"node-role.kubernetes.io/control-plane": ""}}}},
+    "every taint": {"isolation": {"placement": {"tolerations": [{"operator": "Exists"}]}}},
 }
 
 

@@ -124,6 +124,9 @@ def test_what_pods_do_not_see_makes_no_new_build(change):
         {"template": {**SPEC["template"], "metadata": {"labels": {"cost-centre": "7"}}}},
         {"drain": {"preStop": "3s"}},
         {"isolation": {"serviceAccountName": "mine"}},
+        {"isolation": {"runtimeClassName": "gvisor"}},
+        {"isolation": {"placement": {"nodeSelector": {"disk": "ssd"}}}},
+        {"isolation": {"placement": {"topologySpread": "Required"}}},
     ],
 )
 def test_what_pods_see_makes_a_new_build(change):
@@ -168,6 +171,25 @@ def test_the_disruption_budget_never_blocks_a_node():
     budget = children.build_disruption_budget(made, WorkerPoolSpec.model_validate(made["spec"]))
     assert budget["spec"]["maxUnavailable"] == 1
     assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_pods_run_where_and_in_what_the_pool_says():
+    """O6: what is absent is the cluster's to say, but for the spread, which is a default of ours."""
+    plain = deployment()["spec"]["template"]["spec"]
+    assert {"runtimeClassName", "nodeSelector", "tolerations"}.isdisjoint(plain)
+    assert [each["whenUnsatisfiable"] for each in plain["topologySpreadConstraints"]] == ["ScheduleAnyway"]
+    taint = {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60}
+    placement = {
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [taint, {"key": "team", "value": "a"}],
+        "topologySpread": "Required",
+    }
+    made = deployment(isolation={"runtimeClassName": "gvisor", "placement": placement})["spec"]["template"]["spec"]
+    assert (made["runtimeClassName"], made["nodeSelector"]) == ("gvisor", {"disk": "ssd"})
+    assert made["tolerations"] == [taint, {"key": "team", "operator": "Equal", "value": "a"}]
+    assert [each["whenUnsatisfiable"] for each in made["topologySpreadConstraints"]] == ["DoNotSchedule"]
+    alone = deployment(isolation={"placement": {"topologySpread": "None"}})["spec"]["template"]["spec"]
+    assert "topologySpreadConstraints" not in alone
 
 
 def test_a_named_service_account_is_not_made():

@@ -18,6 +18,7 @@ WEBHOOK = "tests/operator/test_webhooks.py::test_a_batch_is_posted_until_it_was_
 ALERT = "tests/operator/test_trouble.py::test_growing_dead_letters_are_trouble_until_it_is_calm"
 POLICY = "tests/store/test_policy_fields.py::"
 CHILDREN = "tests/unit/test_children.py::test_a_field_of_the_template_is_found_in_the_pods_and_makes_a_new_build"
+PLACED = "tests/unit/test_build_deployment.py::test_pods_run_where_and_in_what_the_pool_says"
 NO_BUILD = "tests/unit/test_children.py::test_a_field_that_pods_do_not_see_leaves_them_alone"
 SECRETS = "tests/unit/test_children.py::test_the_secrets_of_the_database_are_mounted_and_never_read_into_the_pod"
 GRACE = "tests/unit/test_grace.py::test_each_part_of_the_policy_has_its_effect"
@@ -145,6 +146,14 @@ COVERED = {
     "WorkerPool.isolation.serviceAccountName": (
         "tests/unit/test_children.py::test_a_service_account_of_the_users_takes_the_place_of_the_pools_own"
     ),
+    "WorkerPool.isolation.runtimeClassName": PLACED,
+    "WorkerPool.isolation.placement.nodeSelector": PLACED,
+    "WorkerPool.isolation.placement.tolerations[].key": PLACED,
+    "WorkerPool.isolation.placement.tolerations[].operator": PLACED,
+    "WorkerPool.isolation.placement.tolerations[].value": PLACED,
+    "WorkerPool.isolation.placement.tolerations[].effect": PLACED,
+    "WorkerPool.isolation.placement.tolerations[].tolerationSeconds": PLACED,
+    "WorkerPool.isolation.placement.topologySpread": PLACED,
     "WorkerPool.disruption.maxUnavailable": NO_BUILD,
     "WorkerPool.rollout.maxSurge": NO_BUILD,
     "WorkerPool.rollout.maxUnavailable": NO_BUILD,

@@ -14,6 +14,8 @@ What holds where a value is absent or null: as in values.yaml, which a test comp
   "refusedKeys" (list "container.apparmor.security.beta.kubernetes.io/")
   "noNetworkPolicy" true
   "egress" true
+  "runtimeClasses" (list "*")
+  "placement" true
 -}}
 {{- $defaults := dict
   "fullnameOverride" ""

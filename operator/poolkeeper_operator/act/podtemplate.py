@@ -12,6 +12,8 @@ from typing import Any
 
 from poolkeeper_operator.act.compare import digest
 from poolkeeper_operator.resources import DatabaseSpec, WorkerPoolSpec
+from poolkeeper_operator.resources.placement import TopologySpread
+from poolkeeper_operator.resources.workerpool import Isolation
 from poolkeeper_operator.runtime.kinds import GROUP, POOL_LABEL
 
 USER = 65532
@@ -27,6 +29,12 @@ _FIELDS = {
 }
 # Parts of the spec that a running pod does not see: changing them is no new build.
 _NOT_IN_TEMPLATE = {"scaling", "maxRunning", "providers", "disruption", "rollout", "replicas"}
+_OF_THE_PODS = {
+    "serviceAccountName",
+    "runtimeClassName",
+    "placement",
+}  # of the isolation: what pods may reach is no part of them
+_UNSATISFIABLE = {TopologySpread.PREFERRED: "ScheduleAnyway", TopologySpread.REQUIRED: "DoNotSchedule"}
 
 
 def build_id(spec: WorkerPoolSpec, database: DatabaseSpec) -> str:
@@ -36,8 +44,8 @@ def build_id(spec: WorkerPoolSpec, database: DatabaseSpec) -> str:
     # The bounds of the grace ride along with the next build, they do not make one.
     drain = {key: value for key, value in user.pop("drain", {}).items() if key in {"preStop", "handBackMargin"}}
     user |= {"drain": drain} if drain else {}
-    account = user.pop("isolation", {}).get("serviceAccountName")  # what pods may reach is no part of them
-    user |= {"isolation": {"serviceAccountName": account}} if account else {}
+    isolation = {key: value for key, value in user.pop("isolation", {}).items() if key in _OF_THE_PODS and value}
+    user |= {"isolation": isolation} if isolation else {}
     secrets = [ref and [ref.name, ref.key] for ref in (database.dsn_secret_ref, database.direct_secret_ref)]
     return digest([user, secrets, *(["pooled"] if database.pooled else [])], 8)
 
@@ -69,14 +77,7 @@ def template(
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "topologySpreadConstraints": [
-            {
-                "maxSkew": 1,
-                "topologyKey": "kubernetes.io/hostname",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {POOL_LABEL: name}},
-            }
-        ],
+        **_placed(name, spec.isolation),
         "containers": [_container(namespace, name, spec, database, grace_seconds=grace_seconds, build=build)],
         "volumes": [
             *(volume.as_pod_field() for volume in user.volumes),
@@ -90,6 +91,27 @@ def template(
     if user.metadata.annotations:
         metadata["annotations"] = dict(user.metadata.annotations)
     return {"metadata": metadata, "spec": pod}
+
+
+def _placed(name: str, isolation: Isolation) -> dict[str, Any]:
+    """Where they may run, and in what; what is absent is the cluster's own to say."""
+    placement = isolation.placement
+    found: dict[str, Any] = {}
+    if placement.topology_spread in _UNSATISFIABLE:
+        spread = {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": _UNSATISFIABLE[placement.topology_spread],
+            "labelSelector": {"matchLabels": {POOL_LABEL: name}},
+        }
+        found["topologySpreadConstraints"] = [spread]
+    if placement.node_selector:
+        found["nodeSelector"] = dict(placement.node_selector)
+    if placement.tolerations:
+        found["tolerations"] = [each.as_pod_field() for each in placement.tolerations]
+    if isolation.runtime_class_name is not None:
+        found["runtimeClassName"] = isolation.runtime_class_name
+    return found
 
 
 def service_account(name: str, spec: WorkerPoolSpec) -> str:

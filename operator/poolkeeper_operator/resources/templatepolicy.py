@@ -46,6 +46,10 @@ class TemplatePolicy(Model):
     )
     no_network_policy: bool = Field(True, description="Whether isolation.networkPolicy may be None.")
     egress: bool = Field(True, description="Whether isolation.egress may open more.")
+    runtime_classes: _Entries = Field(
+        (ANY,), description="Names for isolation.runtimeClassName; a * at the end stands for the rest."
+    )
+    placement: bool = Field(True, description="Whether isolation.placement may choose nodes, or put up with taints.")
 
     def refusals(self, pool: Mapping[str, Any], private: Callable[[], Collection[str]] = tuple) -> list[str]:
         """What of a WorkerPool is refused, one sentence each with the remedy; `private`: Secrets of the operator alone, if asked."""
@@ -100,6 +104,12 @@ class TemplatePolicy(Model):
             yield f"{who}: isolation.networkPolicy may not be None; {_HOW}"
         if not self.egress and isolation.get("egress"):
             yield f"{who}: isolation.egress may not be set; {_HOW}"
+        sandbox = isolation.get("runtimeClassName")
+        if sandbox is not None and not _named(sandbox, self.runtime_classes):
+            yield f"{who}: isolation.runtimeClassName may be {', '.join(self.runtime_classes) or 'none'}; {_HOW}"
+        placement = isolation.get("placement") or {}
+        if not self.placement and (placement.get("nodeSelector") or placement.get("tolerations")):
+            yield f"{who}: isolation.placement may set neither nodeSelector nor tolerations; {_HOW}"
 
 
 def _from(image: str, place: str) -> bool:

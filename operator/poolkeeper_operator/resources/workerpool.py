@@ -24,6 +24,7 @@ from poolkeeper_operator.resources.parts import (
     StatusModel,
     map_list,
 )
+from poolkeeper_operator.resources.placement import Placement
 from poolkeeper_operator.resources.podtemplate import PodTemplate
 from poolkeeper_operator.resources.scaling import Disruption, Drain, Rollout, Scaling, ScalingMode, tick_stale_after
 
@@ -70,6 +71,11 @@ class Isolation(Model):
         description="Enforced: a NetworkPolicy lets nothing in but probes and metrics, and out to egress, DNS, and the networkPeers of Database and quotas once all of them are given. Your network plugin must enforce policies. None: no NetworkPolicy.",
     )
     egress: Peers = Field((), description="What else the pods may reach.")
+    runtime_class_name: ObjectName | None = Field(
+        None,
+        description="A RuntimeClass of the cluster, such as a sandbox, to run the pods in. Absent: the cluster's default.",
+    )
+    placement: Placement = Field(Placement(), description="On which nodes the pods may run.")
 
 
 TenantName = Annotated[str, Field(min_length=1, max_length=200)]
