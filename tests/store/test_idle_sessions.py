@@ -23,6 +23,14 @@ def test_an_idle_session_lives_on_by_its_turns(scene: Scene) -> None:
     assert worker.take()
 
 
+def test_what_others_hold_does_not_keep_it_from_that(scene: Scene) -> None:
+    """Q20: also where the rest of the pool is busy."""
+    worker, busy = scene.worker(), scene.worker()
+    scene.submit()
+    assert busy.take()
+    assert worker.turn(sweep=True, idle=True).position is not None
+
+
 def test_what_it_claims_by_such_a_turn_has_its_whole_lease(scene: Scene) -> None:
     """Q20: not what was left of the session's time."""
     worker = scene.worker()
