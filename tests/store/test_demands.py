@@ -44,6 +44,7 @@ MISUSE: list[tuple[str, str, dict[str, str | None]]] = [
     ("set_providers", "a pool's name", {"pool": _LONG, "providers": "[]"}),
     ("set_providers", "provider", {"providers": "[{}]"}),
     ("set_pool", "a pool's name", {"pool": ""}),
+    ("set_pool", "a pool's name", {"pool": "team/\x07"}),
     ("set_pool", "cannot run at most", {"max_running": "-1"}),
     ("record_decision", "a pool's name", {"pool": ""}),
     ("record_decision", "a decision cannot be", {"decision": "[]"}),
@@ -151,7 +152,7 @@ def test_a_renewal_that_ends_what_ran_too_long_does_it_durably(scene: Scene) -> 
 @pytest.mark.parametrize(
     ("name", "says", "given"),
     MISUSE,
-    ids=[f"{name}-{'-'.join(given)}-{n}" for n, (name, _, given) in enumerate(MISUSE)],
+    ids=[f"{name}-{says}-{'-'.join(given)}-{n}" for n, (name, says, given) in enumerate(MISUSE)],
 )
 def test_what_makes_no_sense_is_refused_with_a_sentence(
     bare_scene: Scene, name: str, says: str, given: dict[str, str | None]

@@ -42,6 +42,7 @@ def writes(scene: Scene, term: UUID | None, queue_id: int) -> dict[str, Call[Any
         "keep_post": calls.keep_post(queue_id, 1, {"n": 1}, term=term),
         "post_taken": calls.post_taken(queue_id, 1, term=term),
         "apply_policy": calls.apply_policy(CLUSTER, "uid", "team", "q", policy, who="op", term=term),
+        "purge": calls.purge(CLUSTER, "uid", "team", "q", who="op", term=term),
     }
 
 
@@ -65,6 +66,7 @@ KINDS_OF_WRITES = [
     "keep_post",
     "post_taken",
     "apply_policy",
+    "purge",
 ]
 
 

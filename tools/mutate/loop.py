@@ -33,6 +33,7 @@ SLOW = 1.0
 ALSO = {
     "lock": "held waits nobody",
     "skip locked": "held waits nobody",
+    "demand": "sense sentence durably known",
     "check": "checkviolation constraint refusal",
     "unique": "uniqueviolation key",
     "foreign key": "foreignkeyviolation constraint refusal",
