@@ -1,6 +1,7 @@
 """Tenants take turns: lanes first, equal weights (Q13 at its simplest, contract 22, P6)."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,14 @@ def test_a_lane_that_comes_later_waits_one_round_at_most(crowd: Scene) -> None:
         worker.claim(3)
     late = crowd.submit(tenant="late")
     assert late in {c.task_id for _ in range(8) for c in worker.claim(3)}
+
+
+@pytest.mark.parametrize(
+    "at", [["x", 1], [1e30, 1], [10**19, 1], [-(10**19), 1], [1, "x"], [1, -1], [1], {}, "x", None]
+)
+def test_a_cursor_that_no_turn_has_told_begins_anew(scene: Scene, at: Any) -> None:
+    """Q13, contract 9: what a worker sends back is not believed."""
+    worker = scene.worker()
+    scene.submit()
+    worker.session.cursor[str(scene.value("SELECT id FROM poolkeeper.queue"))] = at
+    assert worker.take()
