@@ -106,6 +106,37 @@ def test_after_a_refusal_nothing_begins_before_retry_after_and_then_half(stage: 
     assert (found.ok, found.throttled, found.tokens) == (60, 1, 6100)
 
 
+COUNT_LEASES = """
+CREATE TABLE public.counted (leases integer NOT NULL);
+CREATE FUNCTION public.count_leases() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN INSERT INTO public.counted SELECT count(*) FROM poolkeeper.lease; RETURN NULL; END $$;
+CREATE TRIGGER counts AFTER INSERT ON poolkeeper.lease FOR EACH STATEMENT EXECUTE FUNCTION public.count_leases()
+"""
+"""Whatever claims is counted in its own transaction, what the same turn settled no more."""
+
+
+def test_a_pool_with_providers_claims_nothing_ahead_of_its_free_slots(stage: Stage) -> None:
+    """Q16, Q40: however short its handlers, for what waits in a worker would start after a refusal; without providers it does."""
+    slots = 4
+
+    def most_at_once(tasks: int) -> int:
+        with psycopg.connect(stage.dsn, autocommit=True) as conn:
+            conn.execute("TRUNCATE public.counted")
+            stage.submit_many("t.count", [1] * tasks)
+            eventually(lambda: stage.states().keys() == {"succeeded"}, "all is done")
+            row = conn.execute("SELECT max(leases) FROM public.counted").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    with psycopg.connect(stage.dsn, autocommit=True) as conn:
+        conn.execute(COUNT_LEASES)
+    stage.ask(calls.set_pool("default/pool", max_running=1000))
+    stage.worker(concurrency=slots).ready()
+    assert most_at_once(400) > slots, "the handlers are short enough to be claimed ahead"
+    use(stage, most=1000)
+    assert most_at_once(400) == slots
+
+
 def test_reports_come_from_threads_and_from_processes_of_their_own(stage: Stage) -> None:
     """Q46: taken, or not and the handler goes on; what cannot be is said before anything is sent."""
     use(stage)
