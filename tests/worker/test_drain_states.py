@@ -97,6 +97,21 @@ def test_a_drain_without_a_database_ends_in_its_grace_and_others_go_on(own_stage
     assert own_stage.dead_letters() == []
 
 
+def test_a_drain_behind_a_wire_that_is_silent_ends_in_its_grace(own_stage: Stage, server: Server) -> None:
+    """Q48: whoever connects is not answered either, for as long as the DSN allows; the process waits for nobody beyond its grace."""
+    proxy = Proxy(server.port)
+    try:
+        through = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?connect_timeout=600"
+        worker = own_stage.worker({"POOLKEEPER_DSN": through, **SHORT}).ready()
+        task = own_stage.submit("t.hold", "go")
+        own_stage.note("in", task)
+        proxy.cut()
+        told(worker)
+        ended(worker, 5)
+    finally:
+        proxy.close()
+
+
 def test_what_waits_for_its_next_try_is_left_to_others(stage: Stage) -> None:
     """A failed task backs off when the signal comes: nothing is spent, another worker has it."""
     stage.apply(backoff={"initial": "1s", "max": "1s"})

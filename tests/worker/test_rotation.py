@@ -1,10 +1,14 @@
 """A pool's login changes under load: no task is lost, no delivery, and the login before goes when nobody uses it (O5)."""
 
+import contextlib
 import os
-from collections.abc import Iterator
+import signal
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from fixtures.logins import POOL, Logins
 from fixtures.workers import Stage, Worker, eventually
@@ -31,6 +35,27 @@ class Secret:
 def worker_by(stage: Stage, secret: Secret) -> Worker:
     env = {"POOLKEEPER_DSN": "", "POOLKEEPER_DSN_FILE": str(secret.path), "POOLKEEPER_POOL": POOL}
     return stage.worker(env, queues="team/mail").ready()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[tuple[int, Callable[[], int]]]:
+    """A port that takes connections and says nothing; and how many there were."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as kept:
+        listener.setblocking(False)
+        came: list[socket.socket] = []
+
+        def asked() -> int:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    came.append(kept.enter_context(listener.accept()[0]))
+            return len(came)
+
+        yield listener.getsockname()[1], asked
+
+
+def renewed(stage: Stage) -> object:
+    with connect(stage.dsn) as conn:
+        return conn.execute("SELECT renewed_at FROM poolkeeper.session WHERE ended_at IS NULL").fetchone()
 
 
 @pytest.fixture
@@ -94,6 +119,33 @@ def test_a_new_dsn_that_does_not_work_changes_nothing(stage: Stage, logins: Logi
     stage.ends(task)
     assert stage.deliveries(task) == ["succeeded"]
     assert logins.seen() == {(POOL, "a"): (True, 2)}
+
+
+def test_a_new_dsn_that_answers_nothing_holds_nobody_up(stage: Stage, logins: Logins, tmp_path: Path) -> None:
+    """O5, Q20: a lease is renewed and turns are taken while the attempt lasts, however long; so is the next DSN; and the drain ends."""
+    good = logins.make("a")
+    secret = Secret(tmp_path / "dsn", good)
+    worker = worker_by(stage, secret)
+    task = stage.submit("t.hold", "end", queue="team/mail")
+    stage.note("in", task)
+    with silent() as (port, asked):
+        secret.write(make_conninfo(good, port=port, connect_timeout=600))
+        eventually(lambda: asked() == 2, "both connections try it")
+        for _ in range(3):
+            stage.ends(stage.submit("t.count", 1, queue="team/mail"))
+        for _ in range(2):  # renewed by the connection that there is
+            seen = renewed(stage)
+            eventually(lambda: renewed(stage) != seen, "a renewal is answered")  # noqa: B023
+        secret.write(logins.make("b"))
+        eventually(lambda: logins.seen()[POOL, "b"][1] == 2, "both connections are the other login's")
+        secret.write(make_conninfo(good, port=port, connect_timeout=600))
+        eventually(lambda: asked() == 4, "both connections try that once more")
+        stage.release("end")
+        stage.ends(task)
+        assert stage.deliveries(task) == ["succeeded"]
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0, worker.log
+    eventually(lambda: gone(logins, "a"), "no connection is left")
 
 
 def test_who_is_between_two_connections_goes_on_with_the_other_login(

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from poolkeeper.errors import PoolkeeperError, Unavailable
+from poolkeeper.codes import Code
+from poolkeeper.errors import PoolkeeperError, Unavailable, error
 from poolkeeper.redact import bounded, redact
 from poolkeeper.store import Call, aconnect, arun
 from poolkeeper.store.connection import POOLER
@@ -103,41 +104,57 @@ class Link:
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._opening = asyncio.Lock()
         self._calls: dict[psycopg.AsyncConnection[Any], int] = {}  # under way on each
+        self._moving: tuple[str, asyncio.Task[None]] | None = None  # to another DSN
         self._told = False
 
     async def call(self, call: Call[T], *, within: float = GIVE_UP_HERE) -> T:
         """Return the answer of the database; raises Unavailable when it is out of reach or silent for `within` seconds."""
+        began = time.monotonic()
         conn = self._conn
         if conn is None or conn.closed:
-            conn = await self._open()
-        elif (dsn := self._rotation.another()) is not None:
-            conn = await self._move(conn, dsn)
+            try:
+                async with asyncio.timeout(within):
+                    conn = await self._open()
+            except TimeoutError:
+                raise error(Code.DATABASE_UNREACHABLE, f"no connection within {within:.1f} s") from None
+        else:
+            self._look_elsewhere()
         self._calls[conn] = self._calls.get(conn, 0) + 1
-        clock = asyncio.get_running_loop().call_later(within, cut, conn)
+        clock = asyncio.get_running_loop().call_later(within - (time.monotonic() - began), cut, conn)
         try:
             return await arun(conn, call)
-        except (PoolkeeperError, psycopg.Error) as error:
-            if isinstance(error, Unavailable) or conn.closed:
+        except (PoolkeeperError, psycopg.Error) as problem:
+            if isinstance(problem, Unavailable) or conn.closed:
                 await self._drop(conn)
             raise
         finally:
             clock.cancel()
             await self._leave(conn)
 
-    async def _move(self, conn: psycopg.AsyncConnection[Any], dsn: str) -> psycopg.AsyncConnection[Any]:
+    def _look_elsewhere(self) -> None:
+        """Begin to connect by another DSN where there is one; calls go on by the connection that there is, however long that takes."""
+        dsn = self._rotation.another()
+        if dsn is None or (self._moving is not None and self._moving[0] == dsn):
+            return
+        if self._moving is not None:
+            self._moving[1].cancel()
+        self._moving = dsn, asyncio.get_running_loop().create_task(self._move(dsn))
+
+    async def _move(self, dsn: str) -> None:
         """Connect by another DSN; the connection that there is goes when its last call has been answered, or stays if this fails."""
-        async with self._opening:
-            if self._conn is not conn:
-                return self._conn or conn
-            try:
-                self._conn = await self._connect(dsn)
-            except (PoolkeeperError, psycopg.Error, OSError) as error:
-                self._rotation.failed(error)
-                return conn
-            self._rotation.took(dsn)
-            if conn not in self._calls:
-                await conn.close()
-            return self._conn
+        try:
+            async with asyncio.timeout(GIVE_UP_HERE):
+                fresh = await self._connect(dsn)
+        except Exception as problem:  # noqa: BLE001  (whatever it is, calls go on by the connection that there is)
+            self._rotation.failed(problem)
+            return
+        finally:
+            if self._moving is not None and self._moving[1] is asyncio.current_task():
+                self._moving = None
+        before, self._conn = self._conn, fresh
+        self._rotation.took(dsn)
+        if before is not None and before not in self._calls:
+            await before.close()
 
     async def _leave(self, conn: psycopg.AsyncConnection[Any]) -> None:
         """One call fewer is under way on it; nobody needs one that was moved away from after its last."""
@@ -177,6 +194,8 @@ class Link:
         await conn.close()
 
     async def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if there is one, and make no other."""
+        if self._moving is not None:
+            self._moving[1].cancel()
         if self._conn is not None:
             await self._drop(self._conn)

@@ -15,6 +15,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +28,9 @@ from poolkeeper.worker.link import Outage, cut, pause
 from poolkeeper.worker.rotation import Rotation
 
 _log = logging.getLogger("poolkeeper.worker")
+
+Line = tuple["psycopg.Connection[Any]", bool]
+"""A connection, and whether notifications come by it."""
 
 UNKNOWN_SESSION = "PK401"
 """The SQLSTATE of a session that the store does not know (any more)."""
@@ -123,6 +127,7 @@ class Renewal(threading.Thread):
         self._told = False
         self._leaving = False
         self._renewals = 0
+        self._moving: tuple[str, Future[Line]] | None = None  # to another DSN
         self._bell, self._rope = os.pipe()
         self._closing = threading.Lock()
         self._closed = False
@@ -134,22 +139,25 @@ class Renewal(threading.Thread):
     def stop(self) -> None:
         """End the thread after what it is doing; renewal outlives the last handler, so this comes last."""
         self._over.set()
-        with self._closing:
-            if not self._closed:
-                os.write(self._rope, b".")
+        self._ring(b".")
 
     def leave(self) -> None:
         """Renew at once, and more often from here on: the process was told to end, and how much time it has may be told any moment."""
         self._leaving = True
+        self._ring(b"!")
+
+    def _ring(self, what: bytes) -> None:
+        """Have the thread look what there is."""
         with self._closing:
             if not self._closed:
-                os.write(self._rope, b"!")
+                os.write(self._rope, what)
 
     def run(self) -> None:
         """Connect, renew, listen; again and again."""
         try:
             self._renew_for_ever()
         finally:
+            self._stay()
             with self._closing:
                 self._closed = True
                 os.close(self._bell)
@@ -159,10 +167,10 @@ class Renewal(threading.Thread):
         outage = Outage(_log, "renewal")
         while not self._over.is_set():
             try:
-                conn: psycopg.Connection[Any] | None = self._open(self._rotation.first())
-                while conn is not None:
-                    with contextlib.closing(conn):
-                        conn = self._serve(conn, outage)
+                line: Line | None = self._open(self._rotation.first())
+                while line is not None:
+                    with contextlib.closing(line[0]):
+                        line = self._serve(line, outage)
             except Exception as error:  # noqa: BLE001  (whatever it is, leases must be kept: connect anew and go on)
                 self.listening = False
                 self.round_at = time.monotonic()
@@ -172,10 +180,10 @@ class Renewal(threading.Thread):
     def _timeout(self) -> float:
         return max(SHORTEST_TIMEOUT, 0.8 * self._interval())
 
-    def _open(self, dsn: str) -> "psycopg.Connection[Any]":
+    def _open(self, dsn: str) -> Line:
         conn = connect(dsn, name="poolkeeper renewal")
         if not self._listens:  # behind a pooler in transaction mode
-            return conn
+            return conn, False
         try:
             with self._bounded(conn):
                 alone = prepare(conn)
@@ -184,13 +192,12 @@ class Renewal(threading.Thread):
         except BaseException:
             conn.close()
             raise
-        self.listening = alone
         if not alone and not self._told:
             self._told = True
             _log.warning(
                 "listening leads through a connection pooler: in transaction mode nothing wakes this worker; set POOLKEEPER_DIRECT_DSN past it"
             )
-        return conn
+        return conn, alone
 
     @contextlib.contextmanager
     def _bounded(self, conn: "psycopg.Connection[Any]") -> Iterator[None]:
@@ -202,21 +209,44 @@ class Renewal(threading.Thread):
         finally:
             clock.cancel()
 
-    def _moved(self) -> "psycopg.Connection[Any] | None":
-        """A connection by another DSN, where there is one and it works; asked just after a renewal, for it may take seconds."""
+    def _look_elsewhere(self) -> None:
+        """Begin to connect by another DSN where there is one: in a thread, for that may last longer than a lease."""
         dsn = self._rotation.another()
-        if dsn is None:
+        if dsn is None or (self._moving is not None and self._moving[0] == dsn):
+            return
+        self._stay()
+        made: Future[Line] = Future()
+        self._moving = dsn, made
+
+        def attempt() -> None:
+            try:
+                made.set_result(self._open(dsn))
+            except Exception as error:  # noqa: BLE001  (whatever it is, the leases are kept by the connection that there is)
+                made.set_exception(error)
+            self._ring(b"?")
+
+        threading.Thread(target=attempt, name="poolkeeper-renewal-move", daemon=True).start()
+
+    def _moved(self) -> "Line | None":
+        """The connection by another DSN, once it was made."""
+        if self._moving is None or not self._moving[1].done():
             return None
-        try:
-            conn = self._open(dsn)
-        except Exception as error:  # noqa: BLE001  (whatever it is, the leases are kept by the connection that there is)
+        (dsn, made), self._moving = self._moving, None
+        if (error := made.exception()) is not None:
             self._rotation.failed(error)
             return None
         self._rotation.took(dsn)
-        return conn
+        return made.result()
 
-    def _serve(self, conn: "psycopg.Connection[Any]", outage: Outage) -> "psycopg.Connection[Any] | None":
+    def _stay(self) -> None:
+        """Nobody takes the connection that is being made."""
+        if self._moving is not None:
+            self._moving[1].add_done_callback(_hang_up)
+            self._moving = None
+
+    def _serve(self, line: Line, outage: Outage) -> Line | None:
         """Renew and listen until told to end (None), or until there is another connection to go on with."""
+        conn, self.listening = line
         due = time.monotonic()
         fresh = True
         while not self._over.is_set():
@@ -230,8 +260,9 @@ class Renewal(threading.Thread):
                 if fresh:  # what came meanwhile was not heard; and only now is it certain that leases can be kept
                     self._hint()
                 fresh = False
-                if (moved := self._moved()) is not None:
-                    return moved
+                self._look_elsewhere()
+            if (moved := self._moved()) is not None:
+                return moved
             if self._listen(conn, due - time.monotonic()):  # perhaps of a cancel: ask soon, but not once per submit
                 soon = self._interval() / 4
                 due = min(due, self.renewed_at + (min(soon, HURRIED) if self._leaving else soon))
@@ -284,3 +315,8 @@ class Renewal(threading.Thread):
         if self._bell in ready:
             os.read(self._bell, 64)
         return ready
+
+
+def _hang_up(made: "Future[Line]") -> None:
+    if made.exception() is None:
+        made.result()[0].close()

@@ -1,6 +1,7 @@
 """A DSN that may become another one while connections are open, as where its Secret is rotated (O5).
 
-Guarantees: the connection that works is given up only for one that works; a DSN that cannot be read, or leads nowhere, changes nothing.
+Guarantees: the connection that works is given up only for one that works; a DSN that cannot be read, or leads nowhere, changes nothing, and
+nobody waits for it: whoever keeps a connection makes the other one beside it.
 """
 
 import logging
