@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,23 @@ async def test_it_rests_while_nothing_runs_and_beats_as_soon_as_something_does()
     beats.stop()
     await asyncio.sleep(0.2)
     assert len(looks) == seen
+
+
+async def test_a_look_that_fails_is_not_the_last_one() -> None:
+    looks: list[None] = []
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, what: told.append(what))
+
+    def look() -> None:
+        looks.append(None)
+        if len(looks) == 2:
+            raise RuntimeError("such as a signal that cannot be heard")
+
+    beats = Pulse(look, resting=lambda: False)
+    beats.start()
+    await reached(looks, 4)
+    beats.stop()
+    assert [str(each["exception"]) for each in told] == ["such as a signal that cannot be heard"]
 
 
 async def test_it_tells_for_how_long_the_event_loop_was_kept() -> None:

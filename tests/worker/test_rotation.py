@@ -135,7 +135,7 @@ def test_a_new_dsn_that_answers_nothing_holds_nobody_up(stage: Stage, logins: Lo
             stage.ends(stage.submit("t.count", 1, queue="team/mail"))
         for _ in range(2):  # renewed by the connection that there is
             seen = renewed(stage)
-            eventually(lambda: renewed(stage) != seen, "a renewal is answered")  # noqa: B023
+            eventually(lambda: renewed(stage) != seen, "a renewal is answered")
         secret.write(logins.make("b"))
         eventually(lambda: logins.seen()[POOL, "b"][1] == 2, "both connections are the other login's")
         secret.write(make_conninfo(good, port=port, connect_timeout=600))

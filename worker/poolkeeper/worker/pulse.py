@@ -45,8 +45,10 @@ class Pulse:
     def _beat(self) -> None:
         """Look, and note how late this is called: what user code keeps the event loop from doing."""
         self.longest_stall = max(self.longest_stall, time.monotonic() - self._due)
-        self._look()
-        self._again(REST if self._resting() else BEAT)
+        try:
+            self._look()
+        finally:  # the event loop tells what went wrong, and the next look may go well
+            self._again(REST if self._resting() else BEAT)
 
     def _again(self, seconds: float) -> None:
         self._due = time.monotonic() + seconds
