@@ -1,82 +1,25 @@
 """Database logins of pools: made, rotated under load, and let go, on a real API server and a Postgres that asks for passwords (O5)."""
 
-import base64
 import os
 import threading
-from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from fixtures.identities import chart_rights
+from fixtures.poollogins import aged, dsn, looked_at, may_serve, roles, rotate, secret, staged, user
 from fixtures.stage import Stage, until
 from fixtures.workers import Stage as Workers
-from poolkeeper.errors import Forbidden, Misconfigured
+from poolkeeper.errors import Misconfigured
 from poolkeeper.store import calls, connect, run
-from poolkeeper.store.logins import dsn_as, password_of
+from poolkeeper.store.logins import password_of
 
 pytestmark = pytest.mark.wide
-ROLES = "SELECT rolname FROM pg_roles WHERE rolname LIKE 'poolkeeper\\_pool\\_%' ORDER BY 1"
 
 
 @pytest.fixture
 def stage(crds, kubectl, namespace, logins):
-    """The operator's login is one of poolkeeper_operator, and makes no role by itself."""
-    made = Stage(kubectl, namespace, logins.database)
-    made.apply(made.secret(dsn=logins.database.dsn_as("operator")))
-    yield made
-    made.close()
-
-
-def secret(stage, pool="mail"):
-    return stage.get("secret", f"poolkeeper-role-{pool}")
-
-
-def dsn(stage, pool="mail", key="dsn"):
-    """What a pool's Secret says now."""
-    return base64.b64decode(until(partial(secret, stage, pool))["data"][key]).decode()
-
-
-def user(text):
-    return conninfo_to_dict(text)["user"]
-
-
-def roles(stage):
-    with psycopg.connect(stage.database.dsn) as conn:
-        return [name for (name,) in conn.execute(ROLES)]
-
-
-def rotate(stage, wish, pool="mail"):
-    """Somebody asks for another password; the DSN with it."""
-    before = dsn(stage, pool)
-    stage.kubectl("annotate", "--overwrite", "workerpool", pool, f"poolkeeper.dev/rotate-login={wish}")
-    until(lambda: dsn(stage, pool) != before, what="the Secret has another login")
-    return dsn(stage, pool)
-
-
-def aged(stage, pool="mail"):
-    """As if the Secret had been written an hour ago: pods have seen it."""
-    since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    stage.kubectl("annotate", "--overwrite", "secret", f"poolkeeper-role-{pool}", f"poolkeeper.dev/login-since={since}")
-
-
-def looked_at(stage, pool="mail"):
-    """Have the operator look at a pool's login anew, as it does once a minute."""
-    spec = f'{{"spec": {{"scaling": {{"max": {10 + os.urandom(1)[0]}}}}}}}'
-    stage.kubectl("patch", "workerpool", pool, "--type=merge", "-p", spec)
-
-
-def may_serve(text, pool, queue):
-    """Whether this login may register a worker of the pool for the queue."""
-    with connect(text) as conn:
-        try:
-            session = run(conn, calls.register_session(pool, [queue], ["demo.echo"], concurrency=1, info={}))
-        except Forbidden:
-            return False
-        run(conn, calls.end_session(session))
-        return True
+    yield from staged(kubectl, namespace, logins)
 
 
 def test_equal_names_in_two_namespaces_never_meet(stage, make_namespace, start_operator, kubectl, logins):
@@ -228,29 +171,6 @@ def test_who_is_connected_by_the_login_before_keeps_it(stage, operator):
     assert user(dsn(stage)) == user(first)
 
 
-def test_what_somebody_broke_is_made_again(stage, operator):
-    """O5: a Secret that was deleted, a role that was dropped, a database that moved to another address."""
-    stage.apply(stage.db(roles="PerPool"), stage.queue("mail"), stage.pool("mail"))
-    pool = f"{stage.namespace}/mail"
-    dsn(stage)
-    stage.kubectl("delete", "secret", "poolkeeper-role-mail")
-    looked_at(stage)
-    text = dsn(stage)
-    assert may_serve(text, pool, pool)
-    with psycopg.connect(stage.database.dsn, autocommit=True) as conn:
-        conn.execute(f'DROP ROLE "{user(text)}"')
-    until(lambda: looked_at(stage) or dsn(stage) != text)
-    text = dsn(stage)
-    assert may_serve(text, pool, pool)
-    moved = (
-        dsn_as(stage.database.dsn_as("operator"), stage.database.login("operator"), "test") + " application_name=moved"
-    )
-    stage.apply(stage.secret(dsn=moved))
-    stage.kubectl("annotate", "database", "main", "example.com/poke=1")
-    until(lambda: "application_name=moved" in dsn(stage), timeout=90)
-    assert conninfo_to_dict(dsn(stage))["password"] == conninfo_to_dict(text)["password"]
-
-
 def test_logins_go_with_their_pool_and_with_the_wish_for_them(stage, operator):
     """O5, O9: nothing of a deleted pool may log in; back to Shared the pods mount the shared Secret."""
     stage.apply(
@@ -269,31 +189,6 @@ def test_logins_go_with_their_pool_and_with_the_wish_for_them(stage, operator):
     stage.apply(stage.db())
     until(lambda: "poolkeeper-role-mail" not in str(stage.get("deployment", "mail")["spec"]))
     until(lambda: poked([]), timeout=90)
-
-
-def test_what_is_missing_is_said_and_no_pod_starts_without_a_login(stage, operator, logins):
-    """O5, O31: an owner without the right to make roles, and a foreign Secret of that name; each heals by itself."""
-    with psycopg.connect(stage.database.dsn, autocommit=True) as conn:
-        conn.execute("CREATE ROLE plain_owner NOLOGIN")
-        conn.execute("GRANT ALL ON SCHEMA poolkeeper TO plain_owner")
-        conn.execute("GRANT ALL ON ALL TABLES IN SCHEMA poolkeeper TO plain_owner")
-        conn.execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA poolkeeper TO plain_owner")
-        signature = "poolkeeper.set_pool_login(text, text, text, text[], text[], text[], uuid)"
-        conn.execute(f"ALTER FUNCTION {signature} OWNER TO plain_owner")
-        stage.apply(stage.db(roles="PerPool"), stage.queue("mail"), stage.pool("mail"))
-        said = stage.wait_condition("workerpool", "mail", "Ready", "False", "DatabaseRoleRefused")["message"]
-        assert "ALTER ROLE plain_owner CREATEROLE; GRANT poolkeeper_worker TO plain_owner WITH ADMIN OPTION" in said
-        assert stage.get("deployment", "mail") is None
-        conn.execute(f"ALTER FUNCTION {signature} OWNER TO CURRENT_USER")
-        conn.execute("DROP OWNED BY plain_owner")
-        conn.execute("DROP ROLE plain_owner")
-    until(lambda: looked_at(stage) or stage.get("deployment", "mail"), timeout=90)
-    stage.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "poolkeeper-role-other"}})
-    stage.apply(stage.queue("other"), stage.pool("other"))
-    said = stage.wait_condition("workerpool", "other", "Ready", "False", "Refused")["message"]
-    assert 'Secret "poolkeeper-role-other" is there already and not the pool\'s' in said
-    stage.kubectl("delete", "secret", "poolkeeper-role-other")
-    until(lambda: stage.get("deployment", "other"), timeout=90)
 
 
 def test_the_operator_writes_no_secret_unless_the_chart_says_so(stage, start_operator, make_identity, helm):

@@ -71,6 +71,23 @@ def test_a_node_that_shuts_down_gives_what_is_said_of_it(work, nodes):
     left_well(stage, pod, workers)
 
 
+@pytest.mark.wide
+def test_a_grace_that_becomes_shorter_still_is_told_again(work):
+    """O20: a drain gives a minute, and then somebody has less patience."""
+    stage, pod, workers = work
+    for seconds in (60, 8):
+        stage.kubectl("delete", "pod", pod["metadata"]["name"], f"--grace-period={seconds}", "--wait=false")
+        until(partial(told, stage, pod, seconds), what=f"{seconds} s are told")
+    assert workers.workers[pod["metadata"]["uid"]].wait(60) == 0
+
+
+def told(stage, pod, seconds):
+    """Whether the store says that this pod has so many seconds."""
+    query = "SELECT extract(epoch FROM grace)::integer FROM poolkeeper.session WHERE info ->> 'pod_uid' = %s"
+    with psycopg.connect(stage.database.dsn, autocommit=True) as conn:
+        return conn.execute(query, [pod["metadata"]["uid"]]).fetchone() == (seconds,)
+
+
 def left_well(stage, pod, workers):
     worker = workers.workers[pod["metadata"]["uid"]]
     assert worker.wait(60) == 0, "not killed: it handed back and ended"

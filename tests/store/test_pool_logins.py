@@ -271,3 +271,19 @@ def test_the_owner_needs_no_superuser_and_is_told_what_it_lacks(by_password: Cal
     finally:
         logins.close()
         base.drop()
+
+
+def test_a_login_on_which_something_depends_stays_closed(logins: Logins) -> None:
+    """O5: somebody granted it a table of the application's; that is not an error, and not ours to take away."""
+    role = conninfo_to_dict(logins.make())["user"]
+    logins.owner.execute("CREATE TABLE public.orders (id integer)")
+    logins.owner.execute(sql.SQL("GRANT SELECT ON public.orders TO {}").format(sql.Identifier(str(role))))
+    for _ in range(3):
+        assert logins.ask(calls.retire_pool_login(POOL, "a")).state == "closed"
+    assert logins.seen() == {(POOL, "a"): (False, 0)}
+    with pytest.raises(Misconfigured):
+        connect(dsn_as(logins.database.dsn, str(role), "any"))
+    with connect(logins.make()) as conn:
+        conn.execute("SELECT * FROM public.orders")
+    logins.owner.execute(sql.SQL("REVOKE ALL ON public.orders FROM {}").format(sql.Identifier(str(role))))
+    assert [logins.ask(calls.retire_pool_login(POOL, "a")).state for _ in range(2)] == ["closed", "gone"]

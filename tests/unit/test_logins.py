@@ -80,16 +80,18 @@ def test_nobody_is_cut_off(slot, there, age, wish):
 
 def test_a_secret_tells_what_was_written_into_it_and_a_broken_one_nothing():
     pool = {"metadata": {"namespace": "team", "name": "mail", "uid": "u"}}
-    made = loginsecret.build(pool, "role", issued("b", wish="x"), {"dsn": "postgresql://x"})
+    made = loginsecret.build(pool, "role", issued("b", wish="x"), {"dsn": "postgresql://u:p@x"})
     assert made["metadata"]["name"] == "poolkeeper-role-mail"
     assert loginsecret.issued(made) == issued("b", wish="x")
-    assert (loginsecret.role(made), loginsecret.dsns(made)) == ("role", {"dsn": "postgresql://x"})
+    assert (loginsecret.role(made), loginsecret.dsns(made)) == ("role", {"dsn": "postgresql://u:p@x"})
     notes = made["metadata"]["annotations"]
     for broken in (
         None,
         {},
         {**made, "data": {}},
         {**made, "data": {"dsn": "%"}},
+        loginsecret.build(pool, "role", issued("b"), {"dsn": "postgresql://u@x"}),
+        loginsecret.build(pool, "", issued("b"), {"dsn": "postgresql://u:p@x"}),
         *({**made, "metadata": {"annotations": {**notes, key: "c"}}} for key in (loginsecret.SLOT, loginsecret.SINCE)),
     ):
         assert loginsecret.issued(broken) is None

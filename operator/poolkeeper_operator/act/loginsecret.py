@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from poolkeeper.store.logins import password_of
 from poolkeeper_operator.act.children import head
 from poolkeeper_operator.decide.logins import OTHER, Issued, Slot
 from poolkeeper_operator.resources import DatabaseSpec
@@ -34,10 +35,19 @@ def mounted(database: DatabaseSpec, pool: str) -> DatabaseSpec:
     return database.model_copy(update={"dsn_secret_ref": SecretRef(name=name, key=DSN), "direct_secret_ref": direct})
 
 
-def build(pool: Mapping[str, Any], role: str, issued: Issued, dsns: Mapping[str, str]) -> dict[str, Any]:
-    """The Secret to apply."""
+def build(
+    pool: Mapping[str, Any],
+    role: str,
+    issued: Issued,
+    dsns: Mapping[str, str],
+    *,
+    seen: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The Secret to apply: as it was seen or not at all, for an apply that arrives late would bring back a password that is none."""
     notes = {SLOT: issued.slot, SINCE: issued.since.isoformat(), ROLE: role, GRANTED: issued.wish}
     made = head(pool, SECRET, name_of(pool["metadata"]["name"]), notes)
+    if seen is not None:
+        made["metadata"]["resourceVersion"] = seen["metadata"]["resourceVersion"]
     return {
         **made,
         "type": "Opaque",
@@ -53,7 +63,7 @@ def issued(secret: Mapping[str, Any] | None) -> Issued | None:
         since = datetime.fromisoformat(notes[SINCE])
     except (KeyError, ValueError):
         return None
-    if slot is None or not dsns(secret).get(DSN):
+    if slot is None or not notes.get(ROLE) or not password_of(dsns(secret).get(DSN, "")):
         return None
     return Issued(slot, since if since.tzinfo else since.replace(tzinfo=UTC), notes.get(GRANTED, ""))
 

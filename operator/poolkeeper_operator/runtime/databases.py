@@ -13,7 +13,7 @@ from typing import Any
 
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.redact import redact
-from poolkeeper.store import connect, migrate
+from poolkeeper.store import Fault, connect, migrate
 from poolkeeper.store.rows import Stats
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.act.compare import digest
@@ -100,7 +100,7 @@ class Databases:
         if manifest["spec"].get("roles") == Roles.PER_POOL or self._logins_left.get(link.key, 1):
             try:
                 self._logins_left[link.key] = await self._logins.sweep(namespace, link)
-            except (PoolkeeperError, OSError) as error:
+            except (PoolkeeperError, OSError, Fault) as error:
                 log.warning("database.logins: %s: %s", link.name, redact(str(error)))
 
     async def _contested(self, manifest: Mapping[str, Any], link: Link) -> float:

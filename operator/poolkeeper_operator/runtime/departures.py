@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from poolkeeper.errors import PoolkeeperError
-from poolkeeper.store import calls
+from poolkeeper.store import Fault, calls
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.runtime.memory import Memory
 
@@ -38,16 +38,16 @@ def shorter(pods: Iterable[Mapping[str, Any]], promised: int, left: Left = lambd
 async def tell(
     link: Link, pool: str, pods: Iterable[Mapping[str, Any]], promised: int, memory: Memory, left: Left
 ) -> None:
-    """Tell what was not told yet; that it cannot be told now never stops a reconcile."""
+    """Tell what was not told yet, or has become shorter since; that it cannot be told now never stops a reconcile."""
     graces = shorter(pods, promised, left)
-    fresh = {uid: seconds for uid, seconds in graces.items() if uid not in memory.graces}
-    memory.graces = frozenset(graces) & memory.graces
+    fresh = {uid: seconds for uid, seconds in graces.items() if seconds < memory.graces.get(uid, float("inf"))}
+    memory.graces = {uid: seconds for uid, seconds in memory.graces.items() if uid in graces}
     if not fresh:
         return
     try:
         told = await link.call(calls.tell_grace(pool, fresh, term=link.term))
-    except (PoolkeeperError, OSError) as error:
+    except (PoolkeeperError, OSError, Fault) as error:
         log.warning("grace.untold: %s: %s", pool, error)
         return
-    memory.graces |= frozenset(fresh)
+    memory.graces |= fresh
     log.info("grace.told: %s: %d pods have less than %d s", pool, told, promised, extra={"pool": pool})

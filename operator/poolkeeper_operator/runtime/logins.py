@@ -2,7 +2,8 @@
 
 Guarantees: the database has a password before a Secret tells it, and keeps the one before until nobody is connected by it, so that
 whoever is stopped in between cuts nobody off; the plain password goes into the Secret and nowhere else; the operator makes no role
-itself. A pool without a Deployment gets none before it has a login; one that runs goes on with what it has.
+itself. A pool without a Deployment gets none before it has a login; one that runs goes on with what it has, whatever is refused, and
+what could not be done is tried again until it is.
 """
 
 import logging
@@ -12,7 +13,7 @@ from typing import Any
 
 from poolkeeper.errors import PoolkeeperError
 from poolkeeper.redact import redact
-from poolkeeper.store import calls
+from poolkeeper.store import Fault, calls
 from poolkeeper.store.logins import PoolLogin, dsn_as, new_password, password_of, verifier
 from poolkeeper_operator.act import children, loginsecret
 from poolkeeper_operator.decide.logins import Issued, Plan, Seen, Slot, plan
@@ -22,10 +23,11 @@ from poolkeeper_operator.resources.database import Roles
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError, Taken
 from poolkeeper_operator.runtime.kinds import DATABASE, DEPLOYMENT, POOL, SECRET
-from poolkeeper_operator.runtime.memory import Memory
+from poolkeeper_operator.runtime.memory import Looked, Memory
 
 log = logging.getLogger(__name__)
 LOOK = timedelta(seconds=60)
+AGAIN = timedelta(seconds=10)  # until what went wrong is tried again
 Pool = Mapping[str, Any]
 
 
@@ -46,26 +48,31 @@ class Logins:
     async def keep(
         self, pool: Pool, spec: WorkerPoolSpec, database: DatabaseSpec, link: Link | None, memory: Memory
     ) -> None:
-        """See to it that the pool has its login; raises LoginProblem where it has none, and KubeError."""
+        """See to it that the pool has its login; raises LoginProblem where it has none, and KubeError where its Secret is not known."""
         if database.roles is not Roles.PER_POOL:
             return
         meta, now = pool["metadata"], self._context.now()
         wish = (meta.get("annotations") or {}).get(loginsecret.WISH, "")
         mark = (meta["generation"], wish, link and link.dsns)
-        if memory.login is not None and memory.login[0] == mark and now < memory.login[1]:
+        last = memory.login if memory.login is not None and memory.login.of == mark else None
+        if last is not None and now < last.until:
             return
         secret = await self._secret(pool)
         issued = loginsecret.issued(secret)
+        memory.login = None
         try:
-            changed = memory.login is None or memory.login[0] != mark
-            await self._bring(pool, spec, database, link, secret, issued, changed=changed)
-        except (PoolkeeperError, OSError, LoginProblem) as error:
+            await self._bring(pool, spec, database, link, secret, issued, changed=last is None or not last.done)
+        except (PoolkeeperError, OSError, Fault, LoginProblem, KubeError) as error:
+            if isinstance(error, KubeError) and (issued is None or error.not_before):
+                raise
             text = f'pool "{meta["name"]}": {redact(str(error))}'
             log.warning("pool.login: %s", text, extra={"pool": f"{meta['namespace']}/{meta['name']}"})
             if issued is None:
                 reason = error.reason if isinstance(error, LoginProblem) else "DatabaseRoleRefused"
                 raise LoginProblem(reason, text) from error
-        memory.login = (mark, now + LOOK)
+            memory.login = Looked(mark, now + AGAIN, done=False)
+            return
+        memory.login = Looked(mark, now + LOOK, done=True)
 
     async def _secret(self, pool: Pool) -> Mapping[str, Any] | None:
         meta = pool["metadata"]
@@ -104,26 +111,34 @@ class Logins:
         if changed:
             await self._rights(path, spec, link, [slot for slot in there if slot != steps.make])
         if steps.make is not None:
-            await self._make(pool, spec, link, steps, Issued(steps.make, now, wish))
+            await self._make(pool, spec, link, steps, Issued(steps.make, now, wish), secret)
         elif secret is not None and issued is not None:
             present = loginsecret.dsns(secret)
             wanted = _dsns(link, loginsecret.role(secret), password_of(present[loginsecret.DSN]))
             if present != wanted:  # the Database leads elsewhere, or by another way
-                await self._write(loginsecret.build(pool, loginsecret.role(secret), issued, wanted))
+                await self._write(loginsecret.build(pool, loginsecret.role(secret), issued, wanted, seen=secret))
         if steps.retire is not None:
-            await self._retire(path, steps.retire, link)
+            await self._retire(path, steps.retire, link, was_open=there[steps.retire].open)
 
     async def _rights(self, path: str, spec: WorkerPoolSpec, link: Link, slots: list[Slot]) -> None:
         for slot in slots:
             await link.call(calls.set_pool_login(path, slot, None, **_limits(path, spec), term=link.term))
 
-    async def _make(self, pool: Pool, spec: WorkerPoolSpec, link: Link, steps: Plan, issued: Issued) -> None:
-        """First the database, then the Secret: between the two nobody knows the new password, and nobody needs it."""
+    async def _make(
+        self,
+        pool: Pool,
+        spec: WorkerPoolSpec,
+        link: Link,
+        steps: Plan,
+        issued: Issued,
+        seen: Mapping[str, Any] | None,
+    ) -> None:
+        """First the database, then the Secret as it was seen: between the two nobody knows the new password, and nobody needs it."""
         meta = pool["metadata"]
         path, password = f"{meta['namespace']}/{meta['name']}", new_password()
         call = calls.set_pool_login(path, issued.slot, verifier(password), **_limits(path, spec), term=link.term)
         role = str(await link.call(call))
-        await self._write(loginsecret.build(pool, role, issued, _dsns(link, role, password)))
+        await self._write(loginsecret.build(pool, role, issued, _dsns(link, role, password), seen=seen))
         text = f"a database login with a new password is in its Secret: {steps.why}"
         log.info("pool.login: %s: %s, %s", path, role, steps.why, extra={"pool": path})
         await self._context.tell(pool, "Normal", "LoginRotated", text)
@@ -142,17 +157,21 @@ class Logins:
             raise LoginProblem("SecretForbidden", text) from error
 
     @staticmethod
-    async def _retire(path: str, slot: Slot, link: Link) -> None:
+    async def _retire(path: str, slot: Slot, link: Link, *, was_open: bool) -> None:
         found = await link.call(calls.retire_pool_login(path, slot, term=link.term))
-        if found.state != "in_use":
+        if found.state == "gone" or (found.state == "closed" and was_open):
             log.info("pool.login: %s: login %s is %s", path, slot, found.state, extra={"pool": path})
 
     async def sweep(self, namespace: str, link: Link) -> int:
-        """Let go of logins whose pool is gone, or uses them no more; how many there are in the database."""
+        """Let go of logins whose pool is gone, or uses them no more; how many there are in the database. One that cannot go keeps no other."""
         found = await link.call(calls.pool_logins(namespace))
         for login in found:
-            if not self._needed(namespace, login):
-                await self._retire(login.pool, login.slot, link)
+            if self._needed(namespace, login):
+                continue
+            try:
+                await self._retire(login.pool, login.slot, link, was_open=login.open)
+            except (PoolkeeperError, OSError, Fault) as error:
+                log.warning("database.logins: %s: %s: %s", link.name, login.role, redact(str(error)))
         return len(found)
 
     def _needed(self, namespace: str, login: PoolLogin) -> bool:

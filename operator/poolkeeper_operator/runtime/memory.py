@@ -30,6 +30,15 @@ class Hold:
     until: datetime
 
 
+@dataclass(frozen=True)
+class Looked:
+    """A look at a pool's database login: for what, until when it holds, and whether all that was to be done was."""
+
+    of: object
+    until: datetime
+    done: bool
+
+
 @dataclass
 class Memory:
     """Of one pool, by its uid."""
@@ -48,11 +57,11 @@ class Memory:
     generation: int = 0  # of the spec that was last looked at
     conflicts: int = 0  # in a row, of writes of the size
     accepted: tuple[str, int] | None = None  # manifest and generation that the API server normalised
-    login: tuple[object, datetime] | None = (
-        None  # what the pool's database login was looked at for, and until when that holds
-    )
+    login: Looked | None = None  # the last look at the pool's database login
     crashes_due: float | None = None  # seconds until crash evidence is to be told again
-    graces: frozenset[str] = frozenset()  # uids of pods that are ended early, and whose workers were told so
+    graces: dict[str, float] = field(
+        default_factory=dict
+    )  # by uid of pods that are ended early: the seconds that were told
     spells: dict[str, Spell] = field(default_factory=dict)  # by a pod's uid: how long it has been busy or idle
     lowering: Lowering | None = None  # the last one, until the controller has followed
     _starts: "OrderedDict[str, timedelta]" = field(default_factory=OrderedDict)

@@ -113,7 +113,7 @@ class Pools:
         reach = self._reach(namespace, spec, place)
         wanted = Shape(pool, spec, place.for_pods(name), place.generation, drains, reach, longer)
         try:
-            held = await self._held(pool, spec, place, memory)
+            held = await self._held(pool, spec, place, memory, present)
             if held and (present is None or children.owner(present) != meta["uid"]):
                 return await self._refuse(pool, *held, poolstatus.template(held))
             live, problem = await self._shape(wanted, memory, present if held else None)
@@ -178,7 +178,12 @@ class Pools:
         return CONNECTING if self._context.undecided(namespace, place.name) else None
 
     async def _held(
-        self, pool: Mapping[str, Any], spec: WorkerPoolSpec, place: Place, memory: Memory
+        self,
+        pool: Mapping[str, Any],
+        spec: WorkerPoolSpec,
+        place: Place,
+        memory: Memory,
+        present: Mapping[str, Any] | None,
     ) -> tuple[str, str] | None:
         """Why no template may be made of the pool as it is now: reason and text; None if one may."""
         refused = self._template(pool)
@@ -188,6 +193,10 @@ class Pools:
             await self._logins.keep(pool, spec, place.spec, place.link, memory)
         except LoginProblem as problem:
             return problem.reason, str(problem)
+        except KubeError as error:
+            if present is None or error.status not in DENIED:
+                raise
+            return "Refused", _sentence("the Secret with the pool's login", error)
         return None
 
     async def _shape(
@@ -305,12 +314,12 @@ class Pools:
         """What the platform's policy refuses of its template, in words; "" if nothing."""
         namespace = pool["metadata"]["namespace"]
 
-        def owners() -> set[str]:
+        def private() -> set[str]:
             all_of_them = self._context.world.all(DATABASE.kind)
-            mine = (each for each in all_of_them if each["metadata"]["namespace"] == namespace)
-            return {ref["name"] for each in mine if (ref := each["spec"].get("adminSecretRef"))}
+            mine = (each["spec"] for each in all_of_them if each["metadata"]["namespace"] == namespace)
+            return {ref["name"] for each in mine for key in _private(each) if (ref := each.get(key))}
 
-        return "; ".join(self._context.templates.refusals(pool, owners))
+        return "; ".join(self._context.templates.refusals(pool, private))
 
     async def _refuse(self, pool: Mapping[str, Any], reason: str, message: str, *more: Condition) -> float | None:
         """Say what is wrong; what runs is left as it is."""
@@ -319,6 +328,12 @@ class Pools:
         metrics.tell_pool_conditions(meta["namespace"], meta["name"], status["conditions"])
         again = await self._context.write_status(POOL, pool, status)
         return AGAIN if again is None else again
+
+
+def _private(database: Mapping[str, Any]) -> tuple[str, ...]:
+    """The references of a Database to Secrets of which no pod knows: that of the owner, and its own where each pool has a login."""
+    own = ("dsnSecretRef", "directSecretRef") if database.get("roles") == Roles.PER_POOL else ()
+    return ("adminSecretRef", *own)
 
 
 def _seconds(value: int | None) -> timedelta | None:

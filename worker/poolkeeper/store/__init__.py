@@ -2,7 +2,7 @@
 
 from poolkeeper.store import calls
 from poolkeeper.store.call import Call, arun, run
-from poolkeeper.store.connection import aconnect, connect
+from poolkeeper.store.connection import Fault, aconnect, connect
 from poolkeeper.store.rows import (
     Claimed,
     RenewAnswer,
@@ -18,6 +18,7 @@ from poolkeeper.store.rows import (
 __all__ = [
     "Call",
     "Claimed",
+    "Fault",
     "RenewAnswer",
     "Session",
     "Settle",

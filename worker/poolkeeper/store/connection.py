@@ -33,6 +33,9 @@ ENCODE = (
 )
 HIGHEST_PORT = 65535
 
+Fault = psycopg.Error
+"""What passes unchanged where the program is at fault, or a server does what nobody foresaw; for who goes on whatever it is."""
+
 
 def parse_dsn(dsn: str) -> dict[str, Any]:
     """Return the parts of a DSN; raises ValueError with what is wrong, of which no part is quoted."""

@@ -98,7 +98,8 @@ BEGIN RETURN QUERY
 END $$;
 
 -- Takes one step towards the end of a login, and answers what it is: "in_use" with its connections, and nothing is done; "closed": nobody can log in
--- any more, so that the next call can be certain; "gone". Never is a connection ended by it.
+-- any more, so that the next call can be certain; "gone". It stays closed while something depends on it, such as a table that somebody granted it.
+-- Never is a connection ended by it.
 CREATE OR REPLACE FUNCTION poolkeeper.retire_pool_login(_pool text, _slot text, _term uuid DEFAULT NULL) RETURNS TABLE (state text, connections integer)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -125,7 +126,12 @@ BEGIN
             RETURN QUERY SELECT 'closed', 0;
             RETURN;
         END IF;
-        EXECUTE format('DROP ROLE %I', _role);
+        BEGIN
+            EXECUTE format('DROP ROLE %I', _role);
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            RETURN QUERY SELECT 'closed', 0;
+            RETURN;
+        END;
     END IF;
     DELETE FROM poolkeeper.access AS a WHERE a.role = _role;
     RETURN QUERY SELECT 'gone', 0;
