@@ -11,7 +11,7 @@ from lab.errors import LabError
 from poolkeeper_operator.resources.templatepolicy import TemplatePolicy
 
 STRICT = {
-    "images": ["registry.example.com/team/", "localhost/demo"],
+    "images": ["registry.example.com/team/", "localhost/demo", "short"],
     "volumes": ["emptyDir", "secret", "projected", "configMap"],
     "secrets": ["app", "app-*"],
     "serviceAccounts": ["billing", "svc-*"],
@@ -65,6 +65,8 @@ CASES = {
     "image of another": with_(image="registry.example.com/team2/worker:1"),
     "image whose name goes on": with_(image="localhost/demo-evil:1"),
     "image whose host goes on": with_(image="registry.example.com.evil.org/team/worker:1"),
+    "image of a short name": with_(image="short:1"),
+    "image of a registry with that name": with_(image="short:5000/evil"),
     "label": with_(metadata={"labels": {"cost-centre": "7"}}),
     "label refused": with_(metadata={"labels": {"sidecar.istio.io/inject": "false"}}),
     "annotation": with_(metadata={"annotations": {"example.com/sidecar.istio.io": "x"}}),
@@ -144,6 +146,7 @@ def test_what_is_refused_at_apply_is_what_the_operator_refuses_in_the_same_words
         refused |= {what} if words else set()
     assert {"path of the node", "token", "secret of a pool", "account of another"} <= refused
     assert not refused & {"plain", "empty directory", "secret", "variable", "policy"}
+    assert ("image of a registry with that name" in refused) == (values is STRICT)
     assert ("egress" in refused) == (values is STRICT)
 
 
@@ -183,6 +186,20 @@ def test_no_pod_reads_the_secret_of_the_owner(stage, operator):
     assert said == 'pool "mail": secret "pk-admin" is for the operator alone; no pod may read it'
     stage.apply(stage.pool("mail", **volume(secret={"secretName": "pk-app"})))
     stage.wait_condition("workerpool", "mail", "TemplateRefused", "False")
+
+
+@pytest.mark.wide
+def test_no_pod_reads_the_operators_login_where_pools_have_their_own(stage, operator):
+    """O5, O7, Q51: with PerPool the Database's Secrets are the operator's alone; whoever read them would be any pool."""
+    stage.apply(stage.secret(), stage.secret("pk-direct"), stage.queue("mail"))
+    direct = {"directSecretRef": {"name": "pk-direct", "key": "dsn"}}
+    for name in ("pk-main", "pk-direct"):
+        stage.apply(stage.db(**direct))
+        stage.apply(stage.pool("mail", **token({"secretKeyRef": {"name": name, "key": "dsn"}})))
+        stage.wait_condition("workerpool", "mail", "TemplateRefused", "False")
+        stage.apply(stage.db(roles="PerPool", **direct))
+        said = stage.wait_condition("workerpool", "mail", "TemplateRefused", "True")["message"]
+        assert said == f'pool "mail": secret "{name}" is for the operator alone; no pod may read it'
 
 
 @pytest.mark.wide

@@ -113,12 +113,10 @@ class TemplatePolicy(Model):
 
 
 def _from(image: str, place: str) -> bool:
-    """Below a path that ends in /, or the repository itself with any tag or digest."""
-    return (
-        image.startswith(place)
-        if place.endswith("/")
-        else image.startswith((f"{place}:", f"{place}@")) or image == place
-    )
+    """Below a path that ends in /, or the repository itself with any tag or digest; before a further / it would be a host's port."""
+    if place.endswith("/"):
+        return image.startswith(place)
+    return image == place or (image.startswith((f"{place}:", f"{place}@")) and "/" not in image[len(place) :])
 
 
 def _named(name: str, allowed: Collection[str]) -> bool:
