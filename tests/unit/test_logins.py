@@ -53,6 +53,14 @@ def test_the_login_before_has_its_time_and_its_connections():
     assert steps(issued("b", age=long), {"a": QUIET, "b": USED}) == Plan(retire="a")
 
 
+def test_a_login_that_comes_from_the_future_is_replaced():
+    """O5: whoever wrote it had a clock that was ahead; by its age it would never be."""
+    assert steps(issued(age=-MONTH), {"a": USED}).make == "b"
+    assert steps(issued(age=-MONTH), {"a": USED, "b": QUIET}).make == "b"
+    assert steps(issued(age=-MONTH), {"a": USED, "b": USED}) == Plan(retire="b")
+    assert steps(issued(age=-SETTLED), {"a": USED, "b": QUIET}) == Plan()
+
+
 def test_what_the_database_lacks_is_made_again():
     assert steps(issued(), {}).make == "a"
     assert steps(issued(), {"a": SHUT, "b": USED}).make == "a"

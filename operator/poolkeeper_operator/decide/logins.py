@@ -48,11 +48,12 @@ def plan(issued: Issued | None, there: Mapping[Slot, Seen], *, now: datetime, ev
     if issued.slot not in there or not there[issued.slot].open:
         return Plan(issued.slot, "it was not in the database any more")
     other, age = OTHER[issued.slot], now - issued.since
-    due = "somebody asked for it" if wish and wish != issued.wish else "it had reached its age" if age >= every else ""
-    free = other not in there or (age >= SETTLED and not there[other].connections)
-    if due and free:
+    old = abs(age) >= every  # by a clock that was ahead it would be new for years
+    due = "somebody asked for it" if wish and wish != issued.wish else "it had reached its age" if old else ""
+    settled = age >= SETTLED or old
+    if due and (other not in there or (settled and not there[other].connections)):
         return Plan(other, due)
-    return Plan(retire=other) if other in there and age >= SETTLED else Plan()
+    return Plan(retire=other) if other in there and settled else Plan()
 
 
 def _use(seen: Seen | None) -> int:
