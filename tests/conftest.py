@@ -1,4 +1,4 @@
-"""The plugin of this suite: see the modules of tests/fixtures. Random examples are the same in each run, but in `make test-long`."""
+"""The plugin of this suite: see the modules of tests/fixtures. Random examples are the same in each run, but in `make test-long`; none has a deadline."""
 
 import hypothesis
 import pytest
@@ -12,10 +12,10 @@ pytest_plugins = [
     "fixtures.images",
 ]
 
-hypothesis.settings.register_profile("the same ones", derandomize=True)
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.register_profile("the same ones", deadline=None, derandomize=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """A red run says something of the change, not of its luck; what chance finds in the long run becomes a test."""
-    if config.getoption("markexpr"):
-        hypothesis.settings.load_profile("the same ones")
+    hypothesis.settings.load_profile("the same ones" if config.getoption("markexpr") else "no deadline")

@@ -124,7 +124,7 @@ def in_use(schedule, current, *, window=200):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_an_hour_of_jitter_gives_few_changes(seed):
     """C28: ten pods, a drain of 20 to 40 s each minute, and a look after each."""
     chance = random.Random(seed)
@@ -132,7 +132,7 @@ def test_an_hour_of_jitter_gives_few_changes(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_up_fast_and_down_slowly(seed):
     """O21, C28: long work raises it within a few drains; a day of short work (one rollout of ten pods an hour) lowers it by steps."""
     chance = random.Random(seed)

@@ -220,7 +220,7 @@ MOVES = st.tuples(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), st.lists(MOVES, max_size=25))
 def test_never_two_that_trust_themselves(offsets: list[float], moves: list[tuple[int, str, float]]) -> None:
     """O29: whatever is delayed, lost, frozen, killed, annotated or deleted, and whatever the clocks show."""
@@ -229,7 +229,7 @@ def test_never_two_that_trust_themselves(offsets: list[float], moves: list[tuple
         world.act(who, what, amount)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(-1e6, 1e6), st.floats(0, RENEW), st.floats(0, LOOK))
 def test_a_standby_takes_over_in_time(offset: float, died: float, phase: float) -> None:
     """O29, F24: whenever the leader dies, another trusts itself within 20 s, and takes it as soon as it is free."""

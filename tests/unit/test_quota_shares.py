@@ -182,7 +182,7 @@ def worlds(draw):
     return quotas, uses
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(worlds(), st.data())
 def test_the_quota_holds_at_every_instant_whatever_the_order(world, data):
     """P7: pools claim up to their cap at any moment, caps arrive in any order, tasks end when they like; the sum never passes the quota."""
@@ -222,7 +222,6 @@ def test_the_quota_holds_at_every_instant_whatever_the_order(world, data):
             running[i] -= data.draw(st.integers(0, running[i]))
 
 
-@settings(deadline=None)
 @given(worlds(), st.data())
 def test_the_quota_is_used_when_there_is_work(world, data):
     """F27: with everybody hungry and nothing held, no quota has room for a slot of a pool that only it bounds."""
@@ -249,7 +248,7 @@ def test_the_quota_is_used_when_there_is_work(world, data):
         assert not able or q.concurrent_calls - used < min(able)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(3, 12), st.lists(st.integers(1, 4), min_size=2, max_size=3), st.data())
 def test_noise_in_the_backlogs_moves_no_share(limit, weights, data):
     """C26: hungry pools whose queues are read with noise keep their caps, odd quotas too; no two readings make pods come and go."""

@@ -5,7 +5,7 @@ from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from poolkeeper.firing import planned
@@ -95,7 +95,6 @@ class TestSummerTime:
             looked = [m for m in every if (w := m.astimezone(ZoneInfo(zone))).minute in minutes and w.hour in hours]
             assert within(cron, zone, change - DAY, change + DAY) == looked
 
-    @settings(deadline=None)
     @given(
         zone=st.sampled_from([*CHANGES, "UTC"]),
         cron=st.sampled_from(

@@ -162,7 +162,7 @@ def test_a_decision_can_be_made_again_from_what_was_recorded(policy, signals, hi
     assert recompute(record["inputs"]).sentence == record["sentence"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(policies(), st.data())
 def test_steady_readings_lead_to_a_size_that_stands(policy, data):
     """No flapping: with readings that do not change, the size comes to rest."""
