@@ -229,7 +229,8 @@ def test_a_wait_that_makes_no_sense_is_brought_into_range(scene: Scene, asked: f
 
 
 def test_a_retry_keeps_its_place_by_when_it_became_due(scene: Scene) -> None:
-    """Contract 22: it comes behind what was ready before it was due."""
+    """Contract 22: it comes behind what was ready before it was due, where retries have no share of their own (Q13)."""
+    scene.queue(retry_share_percent=100)
     early = scene.submit()
     worker = scene.worker()
     worker.fail(worker.take(), retry_after=seconds(60))
