@@ -37,6 +37,10 @@ ONCE = {
     "policy": ("queue_id, version",),
     "pool": ("id", "name"),
     "provider": ("id", "quota"),
+    "provider_hold": ("task_id, delivery, provider_id",),
+    "provider_slice": ("provider_id, measure, ends_at",),
+    "provider_spent": ("provider_id, no",),
+    "provider_window": ("provider_id, measure",),
     "queue": ("id", "namespace, name"),
     "queue_count": ("queue_id",),
     "ready": ("queue_id, again, lane, type_key, priority, seq", "task_id"),
@@ -64,6 +68,15 @@ NO_VALUE = (
     ("provider", "floor = 0"),
     ("provider", "recover = 0"),
     ("provider", "percent = 101"),
+    ("provider_hold", "requests = -1"),
+    ("provider_hold", "tokens = -1"),
+    ("provider_slice", "amount = -1"),
+    ("provider_spent", "requests = -1"),
+    ("provider_spent", "tokens = -1"),
+    ("provider_window", "measure = 'calls'"),
+    ("provider_window", "most = 0"),
+    ("provider_window", "width = '0.9 s'"),
+    ("provider_window", "width = '25 h'"),
     ("queue", "name = 'Upper'"),
     ("queue", "namespace = '-a'"),
     ("queue", "ordering = 'none'"),
@@ -106,6 +119,7 @@ OF_NOTHING = (
     ("drain_report", "pool_id = 0"),
     ("gate", "queue_id = 0"),
     ("policy", "queue_id = 0"),
+    ("provider_window", "provider_id = 0"),
     ("queue_count", "queue_id = 0"),
     ("schedule", "queue_id = 0"),
     ("session", "pool_id = 0"),
@@ -125,6 +139,10 @@ ALSO = """
     INSERT INTO poolkeeper.schedule (queue_id, tenant, name, cron, zone, catch_up, catch_up_limit, task, set_by, set_at, counted_to, look_at)
         SELECT q.id, 't', 'n', '* * * * *', 'UTC', 'skip', 1, '{}', 'w', now(), now(), now() FROM poolkeeper.queue AS q;
     INSERT INTO poolkeeper.provider (quota, cut, floor, recover) VALUES ('a/b', 50, 10, 5);
+    INSERT INTO poolkeeper.provider_window SELECT r.id, 'tokens', 5, '1 min' FROM poolkeeper.provider AS r;
+    INSERT INTO poolkeeper.provider_slice SELECT r.id, 'tokens', now(), 5 FROM poolkeeper.provider AS r;
+    INSERT INTO poolkeeper.provider_spent (provider_id, at, requests, tokens) SELECT r.id, now(), 1, 5 FROM poolkeeper.provider AS r;
+    INSERT INTO poolkeeper.provider_hold SELECT t.id, 1, r.id, 1, 5 FROM poolkeeper.task AS t, poolkeeper.provider AS r;
 """
 """Rows of tables that the crowd leaves empty."""
 UNIQUE = """

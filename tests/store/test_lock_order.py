@@ -12,6 +12,7 @@ from poolkeeper.firing import planned
 from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
 from store.test_slots import put
+from store.windowing import entry, tell, use, window
 
 
 @pytest.fixture
@@ -28,12 +29,16 @@ def impatient(scene: Scene, kind: str = "worker") -> psycopg.Connection:
 
 
 @pytest.mark.parametrize(
-    "table", ["queue", "pool", "ready", "later", "suspect", "lease", "gate", "gate_due", "ordered", "schedule"]
+    "table",
+    [
+        *("queue", "pool", "ready", "later", "suspect", "lease", "gate", "gate_due", "ordered", "schedule"),
+        *("provider", "provider_window", "provider_hold", "provider_spent"),
+    ],
 )
 def test_a_claim_waits_for_no_row_that_others_share(scene: Scene, held: psycopg.Connection, table: str) -> None:
     """Q10, Q51: whatever row a neighbour holds, the turn answers at once, sweep included."""
     scene.queue(concurrency_max=10)
-    scene.ask("operator", calls.set_pool("local/p", max_running=10))
+    use(scene, entry(1, windows={"requests": window(9)}), most=10)
     put(scene)
     dead = scene.worker()
     scene.submit_many(4)
@@ -43,8 +48,11 @@ def test_a_claim_waits_for_no_row_that_others_share(scene: Scene, held: psycopg.
     scene.advance(16)
     scene.submit(delay=seconds(0.0))
     worker = scene.worker(conn=impatient(scene))
+    tell(scene, mine := worker.take())
     held.execute(f"SELECT 1 FROM poolkeeper.{table} FOR UPDATE".encode())
-    answer = worker.turn(want=3, sweep=True)
+    answer = worker.turn(
+        [] if table == "lease" else [Settle(mine.task_id, mine.token, "succeeded")], want=3, sweep=True
+    )
     assert answer.come_again >= seconds(0.01)
     held.rollback()
 

@@ -14,6 +14,7 @@ import pytest
 
 from poolkeeper.store import Claimed, Settle, calls, run
 from store.scene import Scene, Worker, seconds
+from store.windowing import entry, tell, use, window
 
 GROWING = (
     "ready",
@@ -28,6 +29,9 @@ GROWING = (
     "checkpoint",
     "dead",
     "retention_note",
+    "provider_hold",
+    "provider_spent",
+    "provider_slice",
 )
 BATCH = 20
 MOST = 1220
@@ -183,6 +187,34 @@ def test_what_workers_call_enters_growing_tables_by_an_index(
     assert touched.scanned == set()
     if shape != "bloated":
         assert touched.excessive == {}
+
+
+def test_windows_are_counted_by_an_index_and_only_where_a_pool_has_them(scene: Scene) -> None:
+    """Q14, Q40: a thousand tasks of other quotas hold theirs, and their spent is looked at by nobody else; who has no window looks at none."""
+    scene.queue(visibility_timeout_seconds=300)
+    scene.submit_many(1500)
+    for n in range(10):
+        use(scene, entry(1, quota=f"x/{n}", windows={"requests": window(1000)}), pool=f"team/{n}")
+        scene.worker(pool=f"team/{n}", concurrency=200).claim(100)
+    scene.owner.execute(
+        "INSERT INTO poolkeeper.provider_spent (provider_id, at, requests, tokens)"
+        " SELECT r.id, poolkeeper.clock(), 1, 0 FROM poolkeeper.provider AS r, generate_series(1, 500)"
+    )
+    use(scene, entry(1, windows={"requests": window(1000)}))
+    conn = scene.connect("worker")
+    own, bare = scene.worker(conn=conn), scene.worker(conn=conn, pool="team/bare")
+    for worker, looked in ((own, True), (bare, False)):
+        with touching(scene, conn) as touched:
+            for _ in range(3):
+                held = worker.claim(BATCH)
+                assert len(held) == BATCH
+                if looked:
+                    tell(scene, held[0])
+                worker.turn([Settle(c.task_id, c.token, "succeeded") for c in held])
+        assert touched.scanned == set()
+        assert touched.excessive == {}
+        seen = {name for name, counts in touched.by_name.items() if name.startswith("provider_") and any(counts)}
+        assert bool(seen) is looked
 
 
 def test_submitting_enters_growing_tables_by_an_index(scene: Scene) -> None:

@@ -24,6 +24,9 @@ SECRETS = "tests/unit/test_children.py::test_the_secrets_of_the_database_are_mou
 GRACE = "tests/unit/test_grace.py::test_each_part_of_the_policy_has_its_effect"
 UP_STEP = "tests/unit/test_scaling.py::test_an_explicit_step_binds_from_zero_too"
 DOWN_STEP = "tests/unit/test_scaling.py::test_steps_bound_the_shrinking"
+WINDOWS = (
+    "tests/operator/test_quota_windows.py::test_what_a_task_needs_is_granted_in_the_store_and_the_pool_grows_no_further"
+)
 FEEDBACK = "tests/operator/test_quota_feedback.py::"
 QUOTA = "tests/operator/test_quota.py::"
 RETENTION = POLICY + "test_retention"
@@ -126,6 +129,8 @@ COVERED = {
     "WorkerPool.providers[].quotaRef.name": QUOTA + "test_a_missing_quota_closes_the_pool_and_says_so",
     "WorkerPool.providers[].quotaRef.namespace": "tests/operator/test_quota_namespaces.py::test_namespaces_are_let_in_as_the_quota_says",
     "WorkerPool.providers[].perTask.concurrentCalls": QUOTA + "test_two_pools_share_by_weight_and_never_pass_the_quota",
+    "WorkerPool.providers[].perTask.requests": WINDOWS,
+    "WorkerPool.providers[].perTask.tokens": WINDOWS,
     "WorkerPool.drain.minGrace": GRACE,
     "WorkerPool.drain.maxGrace": GRACE,
     "WorkerPool.drain.headroomPercent": GRACE,
@@ -158,6 +163,11 @@ COVERED = {
     "WorkerPool.rollout.maxSurge": NO_BUILD,
     "WorkerPool.rollout.maxUnavailable": NO_BUILD,
     "ProviderQuota.limits.concurrentCalls": QUOTA + "test_a_suspended_quota_stops_new_tasks_and_a_raised_one_lets_more",
+    "ProviderQuota.limits.requests.limit": WINDOWS,
+    "ProviderQuota.limits.requests.window": WINDOWS,
+    "ProviderQuota.limits.tokens.limit": WINDOWS,
+    "ProviderQuota.limits.tokens.window": WINDOWS,
+    "ProviderQuota.databaseRef.name": "tests/operator/test_quota_windows.py::test_what_is_not_said_or_not_granted_here_closes_the_pool",
     "ProviderQuota.reservePercent": FEEDBACK + "test_what_is_kept_back_is_never_given",
     "ProviderQuota.adaptive.cutPercent": FEEDBACK + "test_the_store_keeps_to_what_the_quota_says_of_cuts",
     "ProviderQuota.adaptive.floorPercent": FEEDBACK + "test_the_store_keeps_to_what_the_quota_says_of_cuts",

@@ -39,6 +39,12 @@ async def asks(seconds: float, ctx: Context) -> str:
     return "answered"
 
 
+@app.task("t.asks_twice")
+async def asks_twice(seconds: float, ctx: Context) -> list[int]:
+    """Asks twice and tells nothing of it."""
+    return [(await asyncio.to_thread(ask, str(ctx.task_id), seconds))[0] for _ in range(2)]
+
+
 def wrong(ctx: Context) -> list[str]:
     """What a handler is told of arguments that cannot be."""
     said = []

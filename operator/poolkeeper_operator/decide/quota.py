@@ -6,10 +6,11 @@ max-min fair, no preemption. Missing, suspended, malformed or forbidden quotas g
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from poolkeeper_operator.decide.fairness import Ask, fair
 from poolkeeper_operator.decide.reasons import QuotaReason
+from poolkeeper_operator.decide.windows import MEASURES, Window, told
 
 MAX_PASSES = 8  # pools with several providers give back in rounds what another provider keeps them from using
 
@@ -23,6 +24,8 @@ class Quota:
     suspended: bool = False
     namespaces: frozenset[str] | None = frozenset()  # namespaces that may use it, already resolved; None: all
     weights: Mapping[str, int] | None = None  # pool "namespace/name" -> weight; others 1
+    windows: Mapping[str, Window] = field(default_factory=dict)  # by measure; granted by the store
+    instance: str | None = None  # the installation that grants its windows; None: not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,7 @@ class Use:
     provider: str  # the name in the pool
     quota: str  # key of the quota, "namespace/name"
     calls_per_task: int  # perTask.concurrentCalls, >= 1
+    needs: Mapping[str, int] = field(default_factory=dict)  # perTask.requests and perTask.tokens, those that are said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,7 @@ class PoolUse:
     running: int  # leases now
     cap: int | None  # max_running in force in the store at that reading; None: none yet
     live_slots: int = 0  # slots of its live sessions: what it could claim while it has no cap
+    instance: str | None = None  # the installation that its database is; None: not read yet
 
     @property
     def held(self) -> int:
@@ -58,6 +63,11 @@ class PoolUse:
         for use in self.uses:
             units[use.quota] = units.get(use.quota, 0) + use.calls_per_task
         return units
+
+    def need(self, quota: str, measure: str) -> int | None:
+        """What one task needs of a measure by all its names of a quota; None where one of them does not say."""
+        said = [use.needs.get(measure) for use in self.uses if use.quota == quota]
+        return None if None in said else sum(n for n in said if n is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,8 +191,31 @@ def _closed(quota: Quota | None, user: PoolUse, unit: int) -> tuple[QuotaReason,
     if quota.concurrent_calls is None or quota.concurrent_calls < 1:
         return QuotaReason.MALFORMED, "has no usable limit; set spec.limits.concurrentCalls to at least 1"
     if unit > quota.concurrent_calls:
-        told = f"allows {quota.concurrent_calls} concurrent calls, one task needs {unit}; raise it or lower perTask"
-        return QuotaReason.TOO_SMALL, told
+        text = f"allows {quota.concurrent_calls} concurrent calls, one task needs {unit}; raise it or lower perTask"
+        return QuotaReason.TOO_SMALL, text
+    return _no_window(quota, user)
+
+
+def _no_window(quota: Quota, user: PoolUse) -> tuple[QuotaReason, str] | None:
+    """Why none of a pool's tasks could ever be granted what its windows bound."""
+    for measure in MEASURES:
+        if (window := quota.windows.get(measure)) is None:
+            continue
+        if quota.instance is None:
+            text = "has windows, and spec.databaseRef names no Database of its namespace that was ever reached: it grants them"
+            return QuotaReason.MALFORMED, text
+        if user.instance is not None and user.instance != quota.instance:
+            text = "grants its windows in another database than the pool's; use a quota whose spec.databaseRef is the pool's"
+            return QuotaReason.ELSEWHERE, text
+        need = user.need(quota.key, measure)
+        if need is None:
+            text = (
+                f"bounds {measure}, and spec.providers[].perTask.{measure} of the pool does not say what one task needs"
+            )
+            return QuotaReason.UNDECLARED, text
+        if need > window.limit:
+            text = f"grants {window.words(measure)}, one task needs {need}; raise it or lower perTask"
+            return QuotaReason.TOO_SMALL, text
     return None
 
 
@@ -199,7 +232,8 @@ def _share(user: PoolUse, use: Use, slots: int, division: _Division) -> Share:
         reason, sentence = closed[0], f"quota {use.quota} {closed[1]}"
     else:
         whole = division.capacity[use.quota]
-        reason, sentence = QuotaReason.SHARED, f"{calls} of {whole} concurrent calls of quota {use.quota}"
+        windows = told(division.quotas[use.quota].windows)
+        reason, sentence = QuotaReason.SHARED, f"{calls} of {whole} concurrent calls{windows} of quota {use.quota}"
         if slots < min(user.demand, division.target.get(user.pool, slots)):
             reason, sentence = QuotaReason.WAITING, f"{sentence}, more when other pools' tasks end"
     return Share(quota=use.quota, provider=use.provider, slots=slots, calls=calls, reason=reason, sentence=sentence)

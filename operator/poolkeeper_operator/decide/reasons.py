@@ -57,6 +57,8 @@ class QuotaReason(StrEnum):
     SUSPENDED = "QuotaSuspended"  # spec.suspended
     FORBIDDEN = "NamespaceNotAllowed"  # the quota does not allow the pool's namespace
     TOO_SMALL = "QuotaTooSmall"  # one task uses more than the whole quota
+    UNDECLARED = "UseNotDeclared"  # the quota bounds what perTask says nothing about: fail closed
+    ELSEWHERE = "QuotaElsewhere"  # its windows are granted in another database than the pool's
 
 
 class GraceReason(StrEnum):

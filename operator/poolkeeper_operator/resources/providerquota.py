@@ -8,10 +8,36 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, StrictBool, model_validator
 
+from poolkeeper.durations import Between, Duration
 from poolkeeper.policy_parts import rule
-from poolkeeper_operator.resources.parts import Conditions, Model, Name, Peers, PoolName, Rule, StatusModel, map_list
+from poolkeeper_operator.decide.windows import MEASURES, Window
+from poolkeeper_operator.resources.parts import (
+    Conditions,
+    Model,
+    Name,
+    NameRef,
+    Peers,
+    PoolName,
+    Rule,
+    StatusModel,
+    map_list,
+)
 
+DATABASE_RULE = "limits per window are granted in one database; name it in databaseRef"
 SELECTOR_RULE = "allowedNamespaces.selector goes with from: Selector, and only with it; add the selector or change from"
+
+
+class PerWindow(Model):
+    """So many in any interval of one length."""
+
+    limit: Annotated[
+        int,
+        Field(le=999_999_999_999),
+        Rule("self >= 1", "must be at least 1; to stop a provider set suspended: true", lambda limit: limit >= 1),
+    ] = Field(description="The most in any such interval.")
+    window: Annotated[Duration, Between("1s", "24h")] = Field(
+        description="The length of the interval, on the database's clock; counted for at most five percent longer."
+    )
 
 
 class Limits(Model):
@@ -22,6 +48,12 @@ class Limits(Model):
         Field(le=1_000_000),
         Rule("self >= 1", "must be at least 1; to stop a provider set suspended: true", lambda calls: calls >= 1),
     ] = Field(description="Calls in flight at once.")
+    requests: PerWindow | None = Field(
+        None, description="Requests per window, granted with perTask.requests. Absent: not bounded."
+    )
+    tokens: PerWindow | None = Field(
+        None, description="Tokens per window, granted with perTask.tokens. Absent: not bounded."
+    )
 
 
 class From(StrEnum):
@@ -90,6 +122,17 @@ class Adaptive(Model):
 class ProviderQuotaSpec(Model):
     """What a provider allows."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rule(
+            "has(self.databaseRef) || !(has(self.limits.requests) || has(self.limits.tokens))", DATABASE_RULE
+        )
+    )
+
+    database_ref: NameRef | None = Field(
+        None,
+        description="The Database of this namespace in which limits per window are granted; pools that use the quota are on the same "
+        "installation. Needed with limits.requests or limits.tokens.",
+    )
     limits: Limits = Field(description="What the provider allows to all its users together.")
     suspended: StrictBool = Field(
         default=False, description="True: no pool starts a task that uses the provider; what runs goes on."
@@ -112,6 +155,21 @@ class ProviderQuotaSpec(Model):
         description="Where the provider is, for the network policies of the pools that use it. Absent or empty: their egress is not restricted.",
     )
 
+    @model_validator(mode="after")
+    def _database_of_windows(self) -> Self:
+        if self.database_ref is None and (self.limits.requests is not None or self.limits.tokens is not None):
+            raise ValueError(DATABASE_RULE)
+        return self
+
+    def windows(self) -> dict[str, Window]:
+        """What is granted per window, by measure: the limits less the reserve, rounded down."""
+        found = {measure: getattr(self.limits, measure) for measure in MEASURES}
+        return {
+            measure: Window(limit=one.limit - one.limit * self.reserve_percent // 100, width=one.window)
+            for measure, one in found.items()
+            if one is not None
+        }
+
     def to_divide(self) -> int:
         """Concurrent calls for pools: the limit less the reserve."""
         return self.limits.concurrent_calls - self.limits.concurrent_calls * self.reserve_percent // 100
@@ -127,6 +185,8 @@ class EffectiveCalls(StatusModel):
     """What is divided now."""
 
     concurrent_calls: int = Field(description="Calls in flight at once.")
+    requests: int | None = Field(None, description="Requests in any interval as long as its window.")
+    tokens: int | None = Field(None, description="Tokens in any interval as long as its window.")
     reason: str | None = Field(None, max_length=1024, description="Why it is less than the limit, if it is.")
 
 

@@ -14,6 +14,7 @@ from poolkeeper.policy_parts import rule
 from poolkeeper_operator.decide.quota import Use
 from poolkeeper_operator.decide.signals import Mode, ScalingPolicy
 from poolkeeper_operator.decide.tenants import Tenants
+from poolkeeper_operator.decide.windows import MEASURES
 from poolkeeper_operator.resources.parts import (
     Conditions,
     Model,
@@ -42,6 +43,18 @@ class PerTask(Model):
     """What one running task uses."""
 
     concurrent_calls: int = Field(ge=1, le=10_000, description="Calls that one task may have in flight at once.")
+    requests: int | None = Field(
+        None,
+        ge=1,
+        le=999_999_999,
+        description="Requests that one task may make in one delivery. Absent: not said; a quota with limits.requests lets no task start.",
+    )
+    tokens: int | None = Field(
+        None,
+        ge=1,
+        le=999_999_999,
+        description="Tokens that one task may use in one delivery. Absent: not said; a quota with limits.tokens lets no task start.",
+    )
 
 
 class Provider(Model):
@@ -181,6 +194,7 @@ class WorkerPoolSpec(Model):
                 provider=p.name,
                 quota=f"{p.quota_ref.namespace or namespace}/{p.quota_ref.name}",
                 calls_per_task=p.per_task.concurrent_calls,
+                needs={m: n for m in MEASURES if (n := getattr(p.per_task, m)) is not None},
             )
             for p in self.providers
         )

@@ -6,10 +6,13 @@ Guarantees: the store lowers by itself; here it is only known, for sizes and sta
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from poolkeeper.store import calls
 from poolkeeper.store.signs import ProviderStats
+from poolkeeper_operator.decide.quota import Use
 from poolkeeper_operator.decide.throttle import Throttle, least, throttle
+from poolkeeper_operator.decide.windows import Window
 from poolkeeper_operator.observe.link import Link
 from poolkeeper_operator.resources import WorkerPoolSpec
 from poolkeeper_operator.resources.providerquota import Adaptive
@@ -17,7 +20,7 @@ from poolkeeper_operator.runtime import metrics
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.kinds import QUOTA
 
-Entry = dict[str, str | int]
+Entry = dict[str, Any]
 
 
 @dataclass
@@ -68,17 +71,21 @@ class Providers:
         link: Link,
         pools: Mapping[str, tuple[WorkerPoolSpec, Link | None]],
         adaptive: Mapping[str, Adaptive],
+        windows: Mapping[str, Mapping[str, Window]],
     ) -> None:
-        """Write the providers of the pools on this link that the store knows otherwise."""
+        """Write the providers of the pools on this link that the store knows otherwise; of a quota that cannot be read, the windows stand."""
         assert link.reading is not None  # noqa: S101 - a reading that succeeded
         known = {one.quota: one for one in link.reading.stats.providers}
         for pool, (spec, place) in pools.items():
             if place is not link:
                 continue
-            wanted = [_entry(use.provider, use.quota, adaptive) for use in spec.uses(pool.partition("/")[0])]
+            wanted = [
+                _entry(use, adaptive, _granted(windows.get(use.quota), known.get(use.quota)))
+                for use in spec.uses(pool.partition("/")[0])
+            ]
             stats = link.reading.pools.get(pool)
             there = [
-                _known(name, known[quota])
+                _known(name, known[quota], (stats.needs or {}).get(name, {}) if stats else {})
                 for name, quota in ((stats.providers if stats else None) or {}).items()
                 if quota in known
             ]
@@ -92,19 +99,35 @@ class Providers:
             del self._told[pool]
 
 
-def _entry(name: str, quota: str, adaptive: Mapping[str, Adaptive]) -> Entry:
-    policy = adaptive.get(quota, Adaptive())
+def _entry(use: Use, adaptive: Mapping[str, Adaptive], windows: Entry) -> Entry:
+    policy = adaptive.get(use.quota, Adaptive())
     return {
-        "name": name,
-        "quota": quota,
+        "name": use.provider,
+        "quota": use.quota,
         "cut": policy.cut_percent,
         "floor": policy.floor_percent,
         "recover": policy.recover_percent_per_minute,
+        "windows": windows,
+        **use.needs,
     }
 
 
-def _known(name: str, one: ProviderStats) -> Entry:
-    return {"name": name, "quota": one.quota, "cut": one.cut, "floor": one.floor, "recover": one.recover}
+def _granted(windows: Mapping[str, Window] | None, known: ProviderStats | None) -> Entry:
+    if windows is None:
+        return {one.measure: {"limit": one.limit, "window": one.window} for one in known.windows} if known else {}
+    return {measure: {"limit": one.limit, "window": one.seconds} for measure, one in windows.items()}
+
+
+def _known(name: str, one: ProviderStats, needs: Mapping[str, int]) -> Entry:
+    return {
+        "name": name,
+        "quota": one.quota,
+        "cut": one.cut,
+        "floor": one.floor,
+        "recover": one.recover,
+        "windows": _granted(None, one),
+        **needs,
+    }
 
 
 def _by_name(entries: list[Entry]) -> list[Entry]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from poolkeeper_operator.act import verdicts
 from poolkeeper_operator.decide.conditions import Condition, merge
+from poolkeeper_operator.decide.windows import told
 from poolkeeper_operator.resources import ProviderQuotaSpec, ProviderQuotaStatus, ResourceError
 from poolkeeper_operator.resources.providerquota import Calls, EffectiveCalls, GrantedPool
 from poolkeeper_operator.runtime import metrics
@@ -40,16 +41,17 @@ class Quotas:
         except ResourceError as error:
             text = f"{error}; until then no pool may use it"
             return await self._write(manifest, verdicts.stalled("InvalidSpec", text), {})
-        calls, why = spec.to_divide(), None
+        calls, why, windows = spec.to_divide(), None, {m: one.limit for m, one in spec.windows().items()}
         granted = self._shares.of_quota(f"{namespace}/{name}")[:MOST]
         lowered = self._shares.providers.throttles.get(f"{namespace}/{name}")
         if lowered is not None:
             calls, why = lowered.share(calls), lowered.sentence(f"{namespace}/{name}")
+            windows = {measure: lowered.share(limit) for measure, limit in windows.items()}
         throttled = _throttled(why)
         if spec.suspended:
-            calls, why = 0, "suspended"
+            calls, why, windows = 0, "suspended", dict.fromkeys(windows, 0)
         status = ProviderQuotaStatus(
-            effective=EffectiveCalls(concurrent_calls=calls, reason=why),
+            effective=EffectiveCalls(concurrent_calls=calls, reason=why, **windows),
             used=Calls(concurrent_calls=self._shares.used.get(f"{namespace}/{name}", 0)),
             pools=tuple(
                 GrantedPool(
@@ -63,7 +65,7 @@ class Quotas:
         if spec.suspended:
             text = "suspended: no pool starts a task that uses it; set spec.suspended to false to go on"
             return await self._write(manifest, [*verdicts.ready("Suspended", text), throttled], status)
-        text = f"{spec.to_divide()} concurrent calls, shared by {len(granted)} pools"
+        text = f"{spec.to_divide()} concurrent calls{told(spec.windows())}, shared by {len(granted)} pools"
         return await self._write(manifest, [*verdicts.ready("Dividing", text), throttled], status)
 
     def _wake_users(self, quota: str) -> None:

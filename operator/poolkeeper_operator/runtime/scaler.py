@@ -90,7 +90,7 @@ class Scaler:
                 seen,
                 service_time=memory.meter.service_time,
                 start_up=memory.start_up,
-                caps=(*self._shares.cap(key, spec), *self._connections.cap(link.key, key)),
+                caps=(*self._shares.cap(key, spec, memory.meter.service_time), *self._connections.cap(link.key, key)),
             )
         )
         if not replicas and not link.attentive:  # a pool that is new: work may have come since the reading, unheard

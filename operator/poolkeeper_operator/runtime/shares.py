@@ -5,9 +5,9 @@ included; a pool whose quota is missing, suspended or forbidden is closed; a poo
 all that it was given. Of two operators the store obeys the one whose term it is (O29).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from poolkeeper.store import calls
@@ -15,12 +15,13 @@ from poolkeeper.store.rows import PoolStats
 from poolkeeper_operator.decide.quota import Allotment, PoolUse, Quota, Share, allot
 from poolkeeper_operator.decide.reasons import LimitedBy, QuotaReason
 from poolkeeper_operator.decide.signals import Cap
+from poolkeeper_operator.decide.windows import Window
 from poolkeeper_operator.observe.link import Link, Reading
 from poolkeeper_operator.resources import ProviderQuotaSpec, ResourceError, WorkerPoolSpec
 from poolkeeper_operator.resources.providerquota import Adaptive, From
 from poolkeeper_operator.runtime.context import Context
 from poolkeeper_operator.runtime.failures import KubeError
-from poolkeeper_operator.runtime.kinds import POOL, QUOTA
+from poolkeeper_operator.runtime.kinds import DATABASE, POOL, QUOTA
 from poolkeeper_operator.runtime.providers import Providers
 
 
@@ -42,6 +43,7 @@ class Shares:
     used: Mapping[str, int] = field(default_factory=dict)  # calls declared by running tasks, by quota
     providers: Providers = field(init=False)
     _adaptive: dict[str, Adaptive] = field(default_factory=dict)
+    _windows: dict[str, Mapping[str, Window]] = field(default_factory=dict)  # of quotas that can be read
     _told: dict[str, Told] = field(default_factory=dict)
     _uses: dict[str, PoolUse] = field(default_factory=dict)
     _gone: dict[str, Link] = field(default_factory=dict)  # pools without a WorkerPool whose pods may still claim
@@ -73,13 +75,13 @@ class Shares:
         self.used = _used(uses.values())
         self.providers.learn()
         changes = self._changes(ticked, pools)
-        await self.providers.tell(ticked, pools, self._adaptive)  # before a pool may run more
+        await self.providers.tell(ticked, pools, self._adaptive, self._windows)  # before a pool may run more
         for pool, cap in changes:
             await ticked.call(calls.set_pool(pool, max_running=cap, term=ticked.term))
             self._told[pool] = Told(cap, self.context.now(), sure=True)
 
-    def cap(self, pool: str, spec: WorkerPoolSpec) -> tuple[Cap, ...]:
-        """The bound that a pool's quotas put on its slots, for the scaling decision."""
+    def cap(self, pool: str, spec: WorkerPoolSpec, service_time: timedelta | None = None) -> tuple[Cap, ...]:
+        """The bounds that a pool's quotas put on its slots, for the scaling decision; `service_time` of its tasks, if it was measured."""
         if not spec.providers:
             return ()
         allotment = self.allotments.get(pool)
@@ -90,7 +92,20 @@ class Shares:
         slots, sentence, found = allotment.slots, allotment.share.sentence, self.providers.of(pool, spec)
         if found is not None and slots:
             slots, sentence = found[1].share(slots), found[1].sentence(found[0])
-        return (Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=slots, sentence=sentence),)
+        first = Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=slots, sentence=sentence)
+        return (first, *(self._paced(pool, spec, service_time) if slots else ()))
+
+    def _paced(self, pool: str, spec: WorkerPoolSpec, service_time: timedelta | None) -> Iterator[Cap]:
+        """Not more slots than what the windows grant keeps busy."""
+        uses = spec.uses(pool.partition("/")[0])
+        for quota in dict.fromkeys(use.quota for use in uses):
+            lowered = self.providers.throttles.get(quota)
+            for measure, window in self._windows.get(quota, {}).items():
+                need = sum(use.needs.get(measure, 0) for use in uses if use.quota == quota)
+                if need:
+                    slots = window.slots(need, service_time, lowered.percent if lowered else 100)
+                    text = f"quota {quota} grants {window.words(measure)}, one task needs {need}: enough for {slots} busy slots"
+                    yield Cap(reason=LimitedBy.PROVIDER_QUOTA, slots=slots, sentence=text)
 
     def in_force(self, pool: str) -> bool:
         """Whether the store has a cap of this pool's."""
@@ -116,6 +131,7 @@ class Shares:
             "namespace": namespace,
             "uses": spec.uses(namespace),
             "ceiling": ceiling,
+            "instance": str(link.reading.stats.instance_id) if link and link.reading else None,
         }
         reading = link.reading if link else None
         if link is None or reading is None:
@@ -207,6 +223,7 @@ class Shares:
 
     async def _quotas(self, users: set[str]) -> dict[str, Quota]:
         found = {}
+        windows: dict[str, Mapping[str, Window]] = {}
         for manifest in self.context.world.all(QUOTA.kind):
             meta = manifest["metadata"]
             key = f"{meta['namespace']}/{meta['name']}"
@@ -216,14 +233,25 @@ class Shares:
                 found[key] = Quota(key=key, concurrent_calls=None)
                 continue
             self._adaptive[key] = spec.adaptive
+            windows[key] = spec.windows()
             found[key] = Quota(
                 key=key,
                 concurrent_calls=spec.to_divide(),
                 suspended=spec.suspended,
                 namespaces=await self._allowed(meta["namespace"], spec, users),
                 weights={f"{share.namespace}/{share.name}": share.weight for share in spec.shares.pools},
+                windows=windows[key],
+                instance=self._instance(meta["namespace"], spec),
             )
+        self._windows = windows
         return found
+
+    def _instance(self, namespace: str, spec: ProviderQuotaSpec) -> str | None:
+        """The installation that grants a quota's windows, as the status of its Database has it: also while that cannot be reached."""
+        if spec.database_ref is None:
+            return None
+        database = self.context.world.get(DATABASE.kind, namespace, spec.database_ref.name) or {}
+        return (database.get("status") or {}).get("instanceID")
 
     async def _allowed(self, own: str, spec: ProviderQuotaSpec, users: set[str]) -> frozenset[str] | None:
         """The namespaces that may use a quota; None for all. One that cannot be read may not."""
@@ -255,5 +283,12 @@ def _used(uses: Any) -> dict[str, int]:
     return found
 
 
-CLOSED = (QuotaReason.MISSING, QuotaReason.MALFORMED, QuotaReason.FORBIDDEN, QuotaReason.TOO_SMALL)
+CLOSED = (
+    QuotaReason.MISSING,
+    QuotaReason.MALFORMED,
+    QuotaReason.FORBIDDEN,
+    QuotaReason.TOO_SMALL,
+    QuotaReason.UNDECLARED,
+    QuotaReason.ELSEWHERE,
+)
 """Reasons that do not go away without a hand."""

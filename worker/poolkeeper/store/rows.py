@@ -353,6 +353,7 @@ class PoolStats:
     drains: list[DrainSample]
     builds: list[BuildStats]
     providers: dict[str, str] | None = None  # the quota ("namespace/name") of each provider of its tasks, by its name
+    needs: dict[str, dict[str, int]] | None = None  # requests and tokens that one task needs of each
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Small parts of a reading: what builds can run, signs of trouble, what providers said (Q11, O25, Q40)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
@@ -33,6 +33,16 @@ class BuildStats:
 
 
 @dataclass(frozen=True)
+class WindowStats:
+    """What a quota grants of one measure in any interval of ``window`` seconds; ``taken`` of it: held, or spent in the last one."""
+
+    measure: str  # requests or tokens
+    limit: int
+    window: float
+    taken: int
+
+
+@dataclass(frozen=True)
 class ProviderStats:
     """A provider's quota as workers found it by ``report_provider``; policy and reports are this database's (Q40).
 
@@ -52,6 +62,7 @@ class ProviderStats:
     throttled: int
     requests: int
     tokens: int
+    windows: list[WindowStats] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

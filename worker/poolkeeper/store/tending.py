@@ -83,9 +83,11 @@ def set_pool(pool: str, *, max_running: int | None, term: UUID | None = None) ->
     return Call("set_pool", {"pool": pool, "max_running": max_running, "term": term}, value)
 
 
-def set_providers(pool: str, providers: Sequence[Mapping[str, str | int]], *, term: UUID | None = None) -> Call[bool]:
+def set_providers(pool: str, providers: Sequence[Mapping[str, Any]], *, term: UUID | None = None) -> Call[bool]:
     """Say which quota each provider of a pool is (Q40): ``name``, ``quota`` ("namespace/name"), and the quota's ``cut``, ``floor`` and ``recover``.
 
+    ``windows``: the most ``requests`` and ``tokens`` that it grants, each {limit, window in seconds}; absent: no such bound. ``requests`` and ``tokens``: what
+    one task of the pool needs of it; while a window is there and this is not, the pool starts nothing.
     All pools of one quota start fewer tasks once one of their workers reports that the provider refuses; True where something changed.
     """
     return Call(

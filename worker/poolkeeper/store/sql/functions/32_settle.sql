@@ -144,7 +144,12 @@ BEGIN
         DELETE FROM poolkeeper.checkpoint AS c
         WHERE c.task_id = ANY (ARRAY(SELECT d.task_id FROM ended AS d WHERE d.checkpointed AND d.state IN ('succeeded', 'failed', 'canceled')))
     )
-    SELECT d.task_id, d.token_hash, d.state FROM ended AS d;
+    SELECT d.task_id, d.token_hash, d.state FROM ended AS d
+    -- who holds something of a provider gives it back or has spent it (Q40); whoever was lost may have used all of it
+    WHERE CASE WHEN d.held THEN poolkeeper.end_holds(
+        ARRAY[d.task_id], ARRAY[d.delivery],
+        ARRAY[d.outcome <> 'expired' AND coalesce(d.reason, '') NOT IN ('process_died', 'beside_others', 'outage') AND NOT poolkeeper.is_limit(d.reason)],
+        ARRAY[d.outcome = 'returned' OR d.started_at IS NULL], _now) ELSE true END;
 END $$;
 
 -- Why an ending did not fit: the token of an ended delivery is found in its history row (contract 3), by the task's id
@@ -182,13 +187,15 @@ DECLARE
     _lanes  bigint[];
     _gates  bigint[];
     _homes  integer[];
+    _holds  uuid[];
+    _nos    integer[];
 BEGIN
     WITH gone AS (
         DELETE FROM poolkeeper.lease AS l
         WHERE l.task_id = ANY (_ids) AND l.started_at IS NOT NULL
           AND (l.token_hash IN (SELECT unnest(_hashes))) IS TRUE  -- looked up in a hash of them; ANY would compare each with each
         RETURNING l.task_id, l.delivery, l.queue_id, l.pool_id, l.session_id, l.ready_at, l.claimed_at, l.started_at, l.suspect,
-                  l.token_hash, l.state_version, l.checkpointed, l.counted, l.lane, l.gate
+                  l.token_hash, l.state_version, l.checkpointed, l.counted, l.lane, l.gate, l.held
     ), history AS (
         INSERT INTO poolkeeper.delivery (task_id, delivery, queue_id, pool_id, session_id, ready_at, claimed_at, started_at, ended_at,
                                          outcome, next_state, build, suspect, token_hash, state_version, result)
@@ -198,8 +205,12 @@ BEGIN
     )
     SELECT array_agg(g.token_hash || uuid_send(g.task_id)), array_agg(g.task_id) FILTER (WHERE g.checkpointed),
            array_agg(g.queue_id) FILTER (WHERE g.counted), array_agg(g.lane) FILTER (WHERE g.counted),
-           array_agg(g.queue_id) FILTER (WHERE g.gate IS NOT NULL), array_agg(g.gate) FILTER (WHERE g.gate IS NOT NULL)
-    INTO _done, _marked, _queues, _lanes, _homes, _gates FROM gone AS g;
+           array_agg(g.queue_id) FILTER (WHERE g.gate IS NOT NULL), array_agg(g.gate) FILTER (WHERE g.gate IS NOT NULL),
+           array_agg(g.task_id) FILTER (WHERE g.held), array_agg(g.delivery) FILTER (WHERE g.held)
+    INTO _done, _marked, _queues, _lanes, _homes, _gates, _holds, _nos FROM gone AS g;
+    IF _holds IS NOT NULL THEN  -- what they held of providers is spent, or given back (Q40)
+        PERFORM poolkeeper.end_holds(_holds, _nos, array_fill(true, ARRAY[cardinality(_holds)]), array_fill(false, ARRAY[cardinality(_holds)]), _now);
+    END IF;
     IF _lanes IS NOT NULL THEN  -- a slot of its tenant is free
         PERFORM poolkeeper.open_lanes(_queues, _lanes);
     END IF;

@@ -1,6 +1,6 @@
 -- One round trip of a worker: settle these, claim more (contract 20). Composes the arrows, adds no rule.
 --
--- Lock order: limiters (queue, pool) first, each SKIP LOCKED, so that a busy one is passed over and nothing waits;
+-- Lock order: limiters (queue, pool, windows of its providers) first, each SKIP LOCKED, so that a busy one is passed over and nothing waits;
 -- then leases of the settles; then what the sweep finds, after the settles, so that it takes nothing away from them
 -- (Q19) and nothing is waited for with the sweep's rows in hand; then gates, SKIP LOCKED; then ready rows of the claim. Settings: the small tables are empty at one moment and full the
 -- next, so no plan may depend on their statistics; sequential scans are switched off for the function and below.
@@ -112,7 +112,7 @@ BEGIN
     ORDER BY t.seq;
 END $$;
 
--- How many tasks the session's pool may run, as its providers let it (Q40), its row locked here when it has a limit. NULL: no limit; -1: busy, pass over.
+-- How many tasks the session's pool may run, as its providers let it (Q40), its row and the windows of its providers locked here when it has a limit. NULL: no limit; -1: busy, pass over.
 CREATE OR REPLACE FUNCTION poolkeeper.pool_limit(_session poolkeeper.session) RETURNS integer
 LANGUAGE plpgsql
 AS $$
@@ -125,7 +125,8 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT p.max_running, p.provider_ids INTO _max, _providers FROM poolkeeper.pool AS p WHERE p.id = (_session).pool_id FOR NO KEY UPDATE SKIP LOCKED;
-    RETURN CASE WHEN NOT FOUND THEN -1 WHEN _providers IS NULL THEN _max ELSE poolkeeper.provider_limit(_max, _providers) END;
+    RETURN CASE WHEN NOT FOUND THEN -1 WHEN _providers IS NULL THEN _max
+                WHEN NOT poolkeeper.lock_windows(_providers) THEN -1 ELSE poolkeeper.provider_limit(_max, _providers) END;
 END $$;
 
 -- Arrow: leased -> running, for deliveries whose slot has come, durable before user code runs (contract 21). Demands
@@ -217,9 +218,10 @@ DECLARE
     _rests   boolean := _idle;
     _marks   poolkeeper.marks;
     _filled  boolean;
+    _holds   boolean := false;
     _swept   timestamptz;
     _sweep_in double precision;
-    _again   timestamptz;  -- when a walk is due that was put off
+    _again   timestamptz;  -- when a walk is due that was put off, or a window of a provider's has room
 BEGIN
     PERFORM poolkeeper.demand_turn(_turn, _received);
     PERFORM poolkeeper.demand_durable();
@@ -318,7 +320,8 @@ BEGIN
         _room := CASE WHEN _limit IS NULL THEN _want ELSE least(_want, _limit - (
             SELECT count(*)::integer FROM (SELECT FROM poolkeeper.lease AS l WHERE l.pool_id = _s.pool_id LIMIT greatest(_limit, 0)) AS x)) END;
         IF _limit IS NOT NULL THEN
-            _room := least(_room, poolkeeper.slots_only(_s.pool_id, _slots));
+            SELECT r.room, r.windowed, CASE WHEN _waits OR EXISTS (SELECT FROM poolkeeper.ready AS k WHERE k.queue_id = ANY (_queues)) THEN r.frees_at END
+            INTO _room, _holds, _again FROM poolkeeper.provider_room(_s.pool_id, _room, _slots, _now) AS r;
         END IF;
     END IF;
     _filled := _room = _want AND _want > 0;
@@ -348,6 +351,10 @@ BEGIN
             _room := _room - (_got - 1);  -- one row is the note of where its walk stopped
             _slots := greatest(0, _slots - (_got - 1));
         END LOOP;
+    END IF;
+
+    IF _holds THEN  -- and what they were granted of providers is held (Q40)
+        PERFORM poolkeeper.hold_windows(_s, _turn);
     END IF;
 
     -- 8. ends of what has started, where a queue limits how long it may run (Q21)

@@ -2,8 +2,8 @@
 -- tasks from then on, without the operator. What is left grows again with time: a function of the row and the clock, nobody
 -- writes it. Each database knows its own reports.
 --
--- Locks: set_providers the pool, then providers by their quotas; report_provider one provider and nothing else, not even the
--- lease: what a provider said is true whatever becomes of the delivery meanwhile. A claim reads providers without a lock: they
+-- Locks: set_providers the pool, then providers by their quotas, then their windows; report_provider one provider and, SKIP LOCKED, what the delivery
+-- holds of it (39_windows.sql), not even the lease: what a provider said is true whatever becomes of the delivery meanwhile. A claim reads providers without a lock: they
 -- only lower what the pool's own limit, which it holds, lets it start; one that begins as a report commits may come before it.
 
 -- How much of a quota there is now, in percent.
@@ -31,16 +31,8 @@ BEGIN
     RETURN CASE WHEN _closed THEN 0 ELSE least(_max, greatest(1, floor(_max * _percent / 100)::integer)) END;
 END $$;
 
--- A pool with providers claims nothing ahead of its free slots: what waits in a worker would start while they are closed.
-CREATE OR REPLACE FUNCTION poolkeeper.slots_only(_pool_id integer, _slots integer) RETURNS integer
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    RETURN (SELECT CASE WHEN p.provider_ids IS NOT NULL THEN _slots ELSE 2147483647 END FROM poolkeeper.pool AS p WHERE p.id = _pool_id);
-END $$;
-
--- Which providers a pool's tasks use, by the names that its handlers know: [{name, quota, cut, floor, recover}], with the
--- quota's own policy. True: something changed.
+-- Which providers a pool's tasks use, by the names that its handlers know: [{name, quota, cut, floor, recover, windows, requests, tokens}], with the
+-- quota's own policy; windows as set_windows takes them, absent: none; requests and tokens: what one task needs for its whole run. True: something changed.
 CREATE OR REPLACE FUNCTION poolkeeper.set_providers(_pool text, _providers jsonb, _term uuid DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -51,15 +43,21 @@ DECLARE
     _new   boolean;
     _names text[];
     _ids   integer[];
+    _requests integer[];
+    _tokens   integer[];
+    _each  record;
 BEGIN
     PERFORM poolkeeper.demand_text(_pool, 'a pool''s name');
     PERFORM poolkeeper.demand(poolkeeper.entries(_providers, 'providers') <= 100 AND NOT EXISTS (
             SELECT FROM jsonb_array_elements(CASE jsonb_typeof(_providers) WHEN 'array' THEN _providers ELSE '[]' END) AS e
             WHERE (jsonb_typeof(e) = 'object' AND jsonb_typeof(e -> 'name') = 'string' AND jsonb_typeof(e -> 'quota') = 'string'
                    AND poolkeeper.printable(e ->> 'name') AND poolkeeper.printable(e ->> 'quota')
-                   AND e ->> 'cut' ~ '^[1-9][0-9]?$' AND e ->> 'floor' ~ '^([1-9][0-9]?|100)$' AND e ->> 'recover' ~ '^([1-9][0-9]?|100)$') IS NOT TRUE),
+                   AND e ->> 'cut' ~ '^[1-9][0-9]?$' AND e ->> 'floor' ~ '^([1-9][0-9]?|100)$' AND e ->> 'recover' ~ '^([1-9][0-9]?|100)$'
+                   AND coalesce(e ->> 'requests', '1') ~ '^[1-9][0-9]{0,8}$' AND coalesce(e ->> 'tokens', '1') ~ '^[1-9][0-9]{0,8}$'
+                   AND poolkeeper.windows_can_be(e -> 'windows')) IS NOT TRUE),
         'a pool''s providers cannot be that',
-        'give at most 100 objects: name and quota texts of 1 to 200 printable characters, cut 1 to 99, floor and recover 1 to 100');
+        'give at most 100 objects: name and quota texts of 1 to 200 printable characters, cut 1 to 99, floor and recover 1 to 100, requests and tokens 1 to 999999999, '
+        'windows {requests, tokens: {limit 1 to 1e12, window 1 to 86400 seconds}}');
     PERFORM poolkeeper.demand_leader_of_pool(_pool, _term, 'change its own providers');
     _id := poolkeeper.pool_row(_pool);
     PERFORM FROM poolkeeper.pool AS p WHERE p.id = _id FOR NO KEY UPDATE;
@@ -69,16 +67,23 @@ BEGIN
     ON CONFLICT (quota) DO UPDATE SET cut = EXCLUDED.cut, floor = EXCLUDED.floor, recover = EXCLUDED.recover
         WHERE (r.cut, r.floor, r.recover) <> (EXCLUDED.cut, EXCLUDED.floor, EXCLUDED.recover);
     _new := FOUND;
-    SELECT array_agg(x.name ORDER BY x.name), array_agg(x.id ORDER BY x.name) INTO _names, _ids
-    FROM (SELECT DISTINCT ON (e ->> 'name') e ->> 'name' AS name, r.id FROM jsonb_array_elements(nullif(_providers, 'null')) AS e
+    FOR _each IN SELECT DISTINCT ON (r.id) r.id, coalesce(nullif(e -> 'windows', 'null'), '{}') AS windows
+                 FROM jsonb_array_elements(nullif(_providers, 'null')) AS e JOIN poolkeeper.provider AS r ON r.quota = e ->> 'quota' ORDER BY r.id LOOP
+        _new := poolkeeper.set_windows(_each.id, _each.windows) OR _new;
+    END LOOP;
+    SELECT array_agg(x.name ORDER BY x.name), array_agg(x.id ORDER BY x.name), array_agg(x.requests ORDER BY x.name), array_agg(x.tokens ORDER BY x.name)
+    INTO _names, _ids, _requests, _tokens
+    FROM (SELECT DISTINCT ON (e ->> 'name') e ->> 'name' AS name, r.id, (e ->> 'requests')::integer AS requests, (e ->> 'tokens')::integer AS tokens
+          FROM jsonb_array_elements(nullif(_providers, 'null')) AS e
           JOIN poolkeeper.provider AS r ON r.quota = e ->> 'quota' ORDER BY e ->> 'name', r.id) AS x;
-    UPDATE poolkeeper.pool AS p SET provider_names = _names, provider_ids = _ids
-    WHERE p.id = _id AND (p.provider_names, p.provider_ids) IS DISTINCT FROM (_names, _ids);
+    UPDATE poolkeeper.pool AS p SET provider_names = _names, provider_ids = _ids, provider_requests = _requests, provider_tokens = _tokens
+    WHERE p.id = _id AND (p.provider_names, p.provider_ids, p.provider_requests, p.provider_tokens) IS DISTINCT FROM (_names, _ids, _requests, _tokens);
     RETURN FOUND OR _new;
 END $$;
 
 -- What a provider answered a running delivery: status is HTTP's, or 'ok', 'failed', 'throttled'; retry_after in seconds; used
--- {requests, tokens} of this call. Too many (429, 'throttled', 503 with a retry_after): the quota is cut, once for all that was
+-- {requests, tokens} of this call, one request where it does not say: so much is spent of the delivery's grant, or on top of it; who says one of the two
+-- does so for each call, and is given back what is left of it at the end. Too many (429, 'throttled', 503 with a retry_after): the quota is cut, once for all that was
 -- refused within 5 s or while it is closed: those calls were under way together; and nothing of its pools starts for
 -- retry_after, at most an hour. Demands the current token. Answers what is left of the quota, in percent, and for how many seconds it is closed.
 CREATE OR REPLACE FUNCTION poolkeeper.report_provider(
@@ -94,6 +99,7 @@ DECLARE
     _p     poolkeeper.provider;
     _id    integer;
     _pool  integer;
+    _no    integer;
     _now   timestamptz;
     _kind  text := CASE WHEN _status IN ('ok', 'failed', 'throttled') THEN _status
                         WHEN _status = '429' OR _status = '503' AND _retry_after IS NOT NULL THEN 'throttled'
@@ -109,7 +115,7 @@ BEGIN
             WHERE (u.key IN ('requests', 'tokens') AND jsonb_typeof(u.value) = 'number' AND u.value #>> '{}' ~ '^[0-9]{1,9}$') IS NOT TRUE),
         'what was used of the provider cannot be read', 'used is an object: requests and tokens, whole numbers from 0 to 999999999');
     PERFORM poolkeeper.demand_read_committed();
-    SELECT l.pool_id INTO _pool FROM poolkeeper.lease AS l WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token);
+    SELECT l.pool_id, l.delivery INTO _pool, _no FROM poolkeeper.lease AS l WHERE l.task_id = _task_id AND l.token_hash = poolkeeper.token_hash(_token);
     IF NOT FOUND THEN
         code := poolkeeper.why_not(_task_id, poolkeeper.token_hash(_token));
         RETURN QUERY SELECT CASE code WHEN 'already_done' THEN 'stale_token' ELSE code END, NULL::double precision, NULL::double precision;
@@ -139,6 +145,8 @@ BEGIN
         ok = r.ok + (_kind = 'ok')::integer, failed = r.failed + (_kind = 'failed')::integer, throttled = r.throttled + (_kind = 'throttled')::integer,
         requests = r.requests + coalesce((_used ->> 'requests')::bigint, 1), tokens = r.tokens + coalesce((_used ->> 'tokens')::bigint, 0)
     WHERE r.id = _id;
+    PERFORM poolkeeper.spend(_task_id, _no, _id, coalesce((_used ->> 'requests')::bigint, 1), coalesce((_used ->> 'tokens')::bigint, 0),
+                             coalesce(_used ? 'requests', false), coalesce(_used ? 'tokens', false), _now);
     RETURN QUERY SELECT NULL::text, poolkeeper.provider_percent(_p, _now), greatest(0, extract(epoch FROM _p.retry_at - _now)::double precision);
 END $$;
 
@@ -150,11 +158,22 @@ AS $$
     FROM unnest((_p).provider_names, (_p).provider_ids) AS u (name, id) JOIN poolkeeper.provider AS r ON r.id = u.id
 $$;
 
+-- What its tasks need of each, by its name: {requests, tokens}.
+CREATE OR REPLACE FUNCTION poolkeeper.needs_of(_p poolkeeper.pool) RETURNS jsonb
+LANGUAGE sql STABLE
+AS $$
+    SELECT coalesce(jsonb_object_agg(u.name, jsonb_strip_nulls(jsonb_build_object('requests', u.requests, 'tokens', u.tokens))), '{}')
+    FROM unnest((_p).provider_names, (_p).provider_requests, (_p).provider_tokens) AS u (name, requests, tokens)
+$$;
+
 CREATE OR REPLACE FUNCTION poolkeeper.provider_stats(_p poolkeeper.provider, _now timestamptz) RETURNS jsonb
 LANGUAGE sql STABLE
 AS $$
     SELECT jsonb_build_object(
         'quota', (_p).quota, 'cut', (_p).cut, 'floor', (_p).floor, 'recover', (_p).recover, 'percent', poolkeeper.provider_percent(_p, _now),
         'cut_to', (_p).percent, 'cut_at', (_p).cut_at, 'retry_at', (_p).retry_at,
-        'ok', (_p).ok, 'failed', (_p).failed, 'throttled', (_p).throttled, 'requests', (_p).requests, 'tokens', (_p).tokens)
+        'ok', (_p).ok, 'failed', (_p).failed, 'throttled', (_p).throttled, 'requests', (_p).requests, 'tokens', (_p).tokens,
+        'windows', (SELECT coalesce(jsonb_agg(jsonb_build_object('measure', w.measure, 'limit', w.most, 'window', extract(epoch FROM w.width)::double precision,
+                                                                   'taken', poolkeeper.window_taken(w, _now)) ORDER BY w.measure), '[]')
+                    FROM poolkeeper.provider_window AS w WHERE w.provider_id = (_p).id))
 $$;

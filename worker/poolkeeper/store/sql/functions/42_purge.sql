@@ -12,6 +12,8 @@ DECLARE
     _n     bigint;
     _round bigint;
     _empty integer := 0;
+    _holds uuid[];
+    _nos   integer[];
 BEGIN
     PERFORM FROM poolkeeper.task AS t WHERE t.id = ANY (_ids) ORDER BY t.id FOR UPDATE;  -- before their deliveries, as retention does
     FOR _i IN 1 .. 20 LOOP
@@ -29,8 +31,13 @@ BEGIN
         DELETE FROM poolkeeper.dead AS r WHERE r.task_id = ANY (_ids);
         GET DIAGNOSTICS _n = ROW_COUNT;
         _round := _round + _n;
-        DELETE FROM poolkeeper.lease AS r WHERE r.task_id = ANY (_ids);
-        GET DIAGNOSTICS _n = ROW_COUNT;
+        WITH gone AS (
+            DELETE FROM poolkeeper.lease AS r WHERE r.task_id = ANY (_ids) RETURNING r.task_id, r.delivery, r.held
+        )
+        SELECT count(*), array_agg(g.task_id) FILTER (WHERE g.held), array_agg(g.delivery) FILTER (WHERE g.held) INTO _n, _holds, _nos FROM gone AS g;
+        IF _holds IS NOT NULL THEN  -- its worker may go on for a moment: what it holds of providers counts as spent (Q40)
+            PERFORM poolkeeper.end_holds(_holds, _nos, array_fill(false, ARRAY[cardinality(_holds)]), array_fill(false, ARRAY[cardinality(_holds)]), poolkeeper.clock());
+        END IF;
         _empty := CASE WHEN _round + _n = 0 THEN _empty + 1 ELSE 0 END;
         EXIT WHEN _empty = 2;
     END LOOP;

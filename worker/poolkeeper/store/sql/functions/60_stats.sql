@@ -123,7 +123,7 @@ CREATE OR REPLACE FUNCTION poolkeeper.pool_stats(_p poolkeeper.pool, _now timest
 LANGUAGE sql STABLE
 AS $$
     SELECT jsonb_build_object(
-        'pool', (_p).name, 'max_running', (_p).max_running, 'providers', poolkeeper.providers_of(_p),
+        'pool', (_p).name, 'max_running', (_p).max_running, 'providers', poolkeeper.providers_of(_p), 'needs', poolkeeper.needs_of(_p),
         'builds', coalesce((
             SELECT jsonb_agg(jsonb_build_object('build', b.build, 'types', b.types))
             FROM (SELECT s.info ->> 'build' AS build, s.types FROM poolkeeper.session AS s

@@ -57,6 +57,7 @@ BEGIN
     more := more OR keys = _most OR sessions = _most OR _due.more;
     PERFORM poolkeeper.forget_strays(_most);
     PERFORM poolkeeper.forget_lanes(_most);
+    PERFORM poolkeeper.tidy_windows(_most, _now);
     more := more OR poolkeeper.forget_expiries(_most, _now) = _most;
     more := more OR poolkeeper.forget_posts(_most, _now) = _most;
 

@@ -117,6 +117,7 @@ BEGIN
     UPDATE poolkeeper.contact AS c SET held_since = NULL, held_why = NULL, accepts = c.accepts + 1, system_id = _here.system_id, database_oid = _here.database_oid,
         timeline = _here.timeline, timeline_lsn = _here.lsn, seen_at = _now, gap_from = _was.seen_at, gap_to = _now, proven = true;
     PERFORM poolkeeper.give_grace(_was.seen_at, _now, true);
+    PERFORM poolkeeper.spend_all(_was.held_since);
     PERFORM poolkeeper.wake();
     RETURN true;
 END $$;

@@ -8,7 +8,7 @@
 -- A task has a row in at most one of them. Its body (task) never changes; the numbers that do change (deliveries,
 -- failures, ...) travel with the row from table to table.
 --
--- LOCK ORDER, for every function: installation -> leader -> queue -> schedule -> pool -> provider -> lane -> ordering key (gate) -> task,
+-- LOCK ORDER, for every function: installation -> leader -> queue -> schedule -> pool -> provider -> provider_window -> lane -> ordering key (gate) -> task,
 -- ordered, ready (later, suspect, dead) -> lease -> delivery -> key -> ledger. A session row is locked alone, those of others and the
 -- contact only with SKIP LOCKED (38_contact).
 -- Within a set: ascending ids. Rows shared between callers are only ever locked with SKIP LOCKED. A turn locks lanes and gates

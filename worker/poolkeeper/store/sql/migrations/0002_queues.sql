@@ -176,6 +176,31 @@ CREATE TABLE poolkeeper.provider (      -- a provider's quota as workers here fo
     tokens      bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 20);                          -- written with each report: HOT
 
+CREATE TABLE poolkeeper.provider_window (  -- what a quota grants in any interval of one length; the limiter of its claims (39_windows.sql)
+    provider_id integer NOT NULL REFERENCES poolkeeper.provider,
+    measure     text NOT NULL CHECK (measure IN ('requests', 'tokens')),
+    most        bigint NOT NULL CHECK (most >= 1),
+    width       interval NOT NULL CHECK (width BETWEEN interval '1 second' AND interval '24 hours'),
+    PRIMARY KEY (provider_id, measure)
+);
+
+CREATE TABLE poolkeeper.provider_slice (   -- what was spent, by the twentieth of a window in which it was
+    provider_id integer NOT NULL,
+    measure     text NOT NULL,
+    ends_at     timestamptz NOT NULL,
+    amount      bigint NOT NULL CHECK (amount >= 0),
+    PRIMARY KEY (provider_id, measure, ends_at)
+) WITH (fillfactor = 50);
+
+CREATE TABLE poolkeeper.provider_spent (   -- the same before a claim has added it up: only ever inserted, removed by who holds the limiter
+    provider_id integer NOT NULL,
+    no          bigint GENERATED ALWAYS AS IDENTITY,
+    at          timestamptz NOT NULL,
+    requests    bigint NOT NULL CHECK (requests >= 0),
+    tokens      bigint NOT NULL CHECK (tokens >= 0),
+    PRIMARY KEY (provider_id, no)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
 CREATE TABLE poolkeeper.pool (
     id                integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name              text NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 200),  -- 'namespace/name'
@@ -188,7 +213,9 @@ CREATE TABLE poolkeeper.pool (
     known_tenants     text[],                      -- of whom; NULL: of all
     known_except      text[],                      -- taken out of the above
     provider_names    text[],                      -- the providers that its tasks use; NULL: none
-    provider_ids      integer[]                    -- and whose they are, in the same order
+    provider_ids      integer[],                   -- and whose they are, in the same order
+    provider_requests integer[],                   -- what one task needs of each for its whole run; NULL: not said
+    provider_tokens   integer[]
 );
 
 CREATE TABLE poolkeeper.session (

@@ -79,6 +79,7 @@ CREATE TABLE poolkeeper.lease (
     alone         boolean NOT NULL DEFAULT false,  -- a suspect with nothing beside it
     checkpointed  boolean NOT NULL DEFAULT false,  -- there is a checkpoint to remove at the end
     counted       boolean NOT NULL DEFAULT false,  -- its end opens its lane
+    held          boolean NOT NULL DEFAULT false,  -- it has rows in provider_hold
     cancel_by     text,
     cancel_why    text,
     run_by        timestamptz,             -- the end of its run time, where its queue limits that (Q21)
@@ -93,6 +94,18 @@ CREATE INDEX lease_queue ON poolkeeper.lease (queue_id, lane);  -- counting agai
 CREATE INDEX lease_limit ON poolkeeper.lease (least(run_by, progress_by)) WHERE run_by IS NOT NULL OR progress_by IS NOT NULL;  -- none without a limit
 CREATE INDEX lease_pool ON poolkeeper.lease (pool_id);    -- counting against maxRunning
 CREATE UNIQUE INDEX lease_gate ON poolkeeper.lease (gate) WHERE gate IS NOT NULL;  -- two of a key never run at once (Q9)
+
+CREATE TABLE poolkeeper.provider_hold (  -- what a delivery was granted of a provider's windows and has not spent yet
+    task_id       uuid NOT NULL,
+    delivery      integer NOT NULL,
+    provider_id   integer NOT NULL,
+    requests      bigint NOT NULL CHECK (requests >= 0),
+    tokens        bigint NOT NULL CHECK (tokens >= 0),
+    told_requests boolean NOT NULL DEFAULT false,  -- its worker tells how many it used: what is left at the end was not
+    told_tokens   boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (task_id, delivery, provider_id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX provider_hold_sum ON poolkeeper.provider_hold (provider_id);
 
 CREATE TABLE poolkeeper.dead (
     LIKE poolkeeper.ready,
