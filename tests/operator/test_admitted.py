@@ -21,7 +21,9 @@ def offered(stage, kubeconfig):
 
     def offer(kind, seed, count):
         source, taken, refused = Admitted(kind, seed), [], []
-        for number in range(count):
+        for number in range(10 * count):
+            if len(taken) == count:
+                break
             spec = {**source.spec(), **kept(kind, source)}
             made = stage.ours(kind, f"n{number}", spec)
             while (why := api.create(kind.lower(), stage.namespace, made)) is not None and without(spec, why):
@@ -71,7 +73,7 @@ def test_what_is_admitted_is_judged_and_harms_nobody(stage, operator, offered, k
     seed = int(time.time())
     print(f"seed {seed}")  # noqa: T201 - to make the same objects again
     taken, refused = offered(kind, seed, EACH)
-    assert len(taken) > EACH // 2, refused[-3:]
+    assert len(taken) == EACH, refused[-3:]
     names = {each["metadata"]["name"] for each in taken}
 
     def unjudged():
