@@ -2,6 +2,7 @@
 
 import re
 import time
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,9 @@ def offered(stage, kubeconfig):
     api = Api(kubeconfig)
 
     def offer(kind, seed, count):
-        source, taken, refused = Admitted(kind, seed), [], []
+        source = Admitted(kind, seed)
+        taken: list[Any] = []
+        refused: list[str] = []
         for number in range(10 * count):
             if len(taken) == count:
                 break
