@@ -29,11 +29,8 @@ _FIELDS = {
 }
 # Parts of the spec that a running pod does not see: changing them is no new build.
 _NOT_IN_TEMPLATE = {"scaling", "maxRunning", "providers", "disruption", "rollout", "replicas"}
-_OF_THE_PODS = {
-    "serviceAccountName",
-    "runtimeClassName",
-    "placement",
-}  # of the isolation: what pods may reach is no part of them
+# Parts of the isolation that it does see; what pods may reach is no part of them.
+_OF_THE_PODS = {"serviceAccountName", "runtimeClassName", "placement"}
 _UNSATISFIABLE = {TopologySpread.PREFERRED: "ScheduleAnyway", TopologySpread.REQUIRED: "DoNotSchedule"}
 
 

@@ -1,6 +1,7 @@
 """On which nodes a pool's pods may run, and in which sandbox.
 
-Guarantees: what the API server would refuse in a pod is refused here at apply, with the remedy.
+Guarantees: a toleration that the API server would refuse in a pod is refused here at apply, with the remedy. Keys of nodeSelector it
+judges itself, when the Deployment is applied: a schema has no place for the form of a key.
 """
 
 from enum import StrEnum
