@@ -237,7 +237,7 @@ def test_stronger_isolation_than_read_committed_is_refused(scene: Scene, level: 
     worker = scene.worker(conn=conn)
     conn.execute(f"SET default_transaction_isolation = '{level.lower()}'")
     with pytest.raises(psycopg.Error, match="READ COMMITTED") as caught:
-        worker.claim(1)
+        worker.turn(want=1)
     assert caught.value.sqlstate == "PK400"
     assert "default_transaction_isolation" in (caught.value.diag.message_hint or "")
 
