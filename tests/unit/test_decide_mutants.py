@@ -18,9 +18,17 @@ from fixtures.mutants import mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 DECIDE = Path("operator/poolkeeper_operator/decide")
-SCALING = ("test_scaling", "test_scaling_fields", "test_history", "test_scaling_properties")
+SCALING = (
+    "test_scaling",
+    "test_scaling_down",
+    "test_scaling_fields",
+    "test_supply",
+    "test_history",
+    "test_scaling_properties",
+)
 TESTS = {
     "sizing": SCALING,
+    "supply": SCALING,
     "scaling": SCALING,
     "pace": SCALING,
     "history": SCALING,

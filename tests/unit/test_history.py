@@ -34,6 +34,17 @@ def test_what_left_the_window_no_longer_counts(sizes):
     assert history.highest_recommended(now - KEEP, sizes[-1]) <= max(reach)
 
 
+@given(st.lists(st.integers(0, 50), min_size=30, max_size=60))
+def test_what_was_enough_for_most_of_the_window_is_its_two_thirds(sizes):
+    history, now = remembered(sizes)
+    within = sorted(sizes[-(KEEP // timedelta(seconds=5)) - 1 : -1])
+    assert history.usual_recommended(now - KEEP, now) == within[len(within) * 2 // 3 - 1]
+
+
+def test_a_pool_never_seen_has_no_usual_size():
+    assert History().usual_recommended(NOW - KEEP, NOW) == 0
+
+
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=400))
 def test_it_is_bounded_however_long_the_window(sizes):
     history, now = remembered(sizes, keep=timedelta(days=1))

@@ -62,7 +62,7 @@ def test_a_share_of_a_quota_lowers_an_external_size_by_the_window_and_bounds_its
 def test_external_says_what_the_work_would_ask_for():
     """O19: the figure that is published for the other scaler."""
     decision = external(7, runnable=200, oldest_runnable=timedelta(seconds=29))
-    assert (decision.wanted, decision.needed) == (7, 50)
+    assert (decision.wanted, decision.needed) == (7, 41)
 
 
 def test_external_holds_when_blind():

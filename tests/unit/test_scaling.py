@@ -136,23 +136,24 @@ class TestAge:
         again = decide(POLICY, waiting, first.history, later)
         assert again.applied == first.applied
 
-    @pytest.mark.parametrize(("since", "starting"), [(10, 0), (61, 3)])
-    def test_once_pods_are_up_or_take_too_long_the_whole_age_counts(self, since, starting):
+    @pytest.mark.parametrize(("since", "starting", "pods"), [(10, 0, 7), (61, 3, 8)])
+    def test_once_pods_are_up_or_take_too_long_the_whole_age_counts(self, since, starting, pods):
+        """Pods that have been starting for over a minute count as none."""
         raised = replace(watched(replicas=5), raised_at=NOW - seconds(since))
         still = reading(
             runnable=40, oldest_runnable=seconds(25), replicas=5, ready_pods=5 - starting, starting_pods=starting
         )
-        assert decide(POLICY, still, raised, NOW).applied == 10
+        assert decide(POLICY, still, raised, NOW).applied == pods
 
     def test_pods_that_have_yet_to_start_get_less_time(self):
-        """Eight busy slots, 40 tasks of 20 s and 25 s left: 24 slots would do if they were there; new ones begin 10 s later."""
+        """Eight busy slots, 40 tasks of 20 s (46 to be safe) and 25 s left: 24 slots would do if they were there; new ones begin 10 s later."""
         there = reading(
             runnable=40, oldest_runnable=seconds(5), running=8, busy=8, busy_pods=2, ready_pods=6, replicas=6,
             service_time=seconds(20),
         )  # fmt: skip
         missing = replace(there, ready_pods=2, replicas=2)
         assert decide(POLICY, there, calm(replicas=6), NOW).wanted == 6
-        assert decide(POLICY, missing, calm(replicas=2), NOW).wanted == 7
+        assert decide(POLICY, missing, calm(replicas=2), NOW).wanted == 8
 
     def test_late_grows_by_the_overshoot_at_most_twofold_and_by_a_pod_at_least(self):
         """Sizes for ages of targetAge times 1.01, 1.5 and 10, with a service time that says that one slot is enough."""
@@ -364,7 +365,7 @@ class TestHolding:
         decision = decide(policy, more, watched(replicas=1), NOW)
         assert (decision.applied, decision.rate_limited_by) == (1, RateLimitedBy.UP_WINDOW)
         steady = watched(replicas=1, recommended=9)
-        assert decide(policy, more, steady, NOW).applied == 9
+        assert decide(policy, more, steady, NOW).applied == 8
         short = watched(replicas=1, since=seconds(10), recommended=9)
         assert decide(policy, more, short, NOW).applied == 1, "not watched for the whole window yet"
         larger = replace(more, replicas=5, ready_pods=5)
@@ -377,6 +378,6 @@ def test_the_chain_of_reasons_is_told_in_one_sentence():
     decision = decide(POLICY, reading(runnable=60, oldest_runnable=seconds(12), caps=(cap,)), History(), NOW)
     assert decision.sentence == (
         "from 0 to 2 pods: 60 tasks can run, the oldest for 12 s (in the 18 s left of targetAge 30 s), an assumed 30 s each, "
-        "beside 0 busy slots: 48 slots; 8 of 40 concurrent calls of quota platform/model-api"
+        "beside 0 busy slots: 53 slots; 8 of 40 concurrent calls of quota platform/model-api"
     )
-    assert [(s.reason, s.before, s.after) for s in decision.steps] == [("Backlog", 0, 12), ("ProviderQuota", 12, 2)]
+    assert [(s.reason, s.before, s.after) for s in decision.steps] == [("Backlog", 0, 14), ("ProviderQuota", 14, 2)]

@@ -49,7 +49,7 @@ def size(scaling: dict[str, Any], *, replicas: int, idle: bool, **pool: Any) -> 
         ({"max": 100, "mode": "Auto"}, {"max": 100, "mode": "Hold"}, (50, 2), 2, False),
         ({"min": 0}, {"min": 3}, (1, 3), 8, True),
         ({"max": 7}, {"max": 9}, (7, 9), 2, False),
-        ({"max": 100, "targetAge": "30s"}, {"max": 100, "targetAge": "10m"}, (50, 26), 2, False),
+        ({"max": 100, "targetAge": "30s"}, {"max": 100, "targetAge": "10m"}, (50, 28), 2, False),
         ({"max": 100, "up": {"window": "0s"}}, {"max": 100, "up": {"window": "5m"}}, (50, 2), 2, False),
         ({"max": 100}, {"max": 100, "up": {"maxStepPercent": 200}}, (50, 12), 4, False),
         ({"max": 100}, {"max": 100, "up": {"maxStepPods": 3}}, (50, 7), 4, False),

@@ -62,7 +62,8 @@ def readings(draw, at=NOW):
         leaving_pods=leaving,
         leaving_busy_pods=draw(st.integers(0, leaving)),
         leaving_busy=draw(st.integers(0, 100)) if leaving else 0,
-        starting_pods=draw(st.integers(0, 5)),
+        starting_pods=draw(st.integers(0, 40)),
+        start_up=timedelta(seconds=draw(st.floats(0, 120))),
         stuck_pods=draw(st.integers(0, 2)),
         rolling=draw(st.booleans()),
         service_time=draw(st.none() | seconds),
@@ -84,6 +85,8 @@ def histories(draw):
             was=draw(st.integers(0, 250)),
             idle=draw(st.booleans()),
             keep=timedelta(hours=1),
+            waiting=draw(st.integers(0, 2000)),
+            recall=timedelta(hours=1),
         )
         at = min(NOW, at + timedelta(seconds=draw(st.integers(1, 600))))
     return history

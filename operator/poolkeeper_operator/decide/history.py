@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 MAX_STRETCHES = 128
+MAX_WAITED = 32
 STEP_PERIOD = timedelta(seconds=15)  # maxStep* bounds the change within this time, as HPA's policies do
 
 
@@ -22,6 +23,14 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """How many tasks could run at one reading."""
+
+    at: datetime
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """The memory of one pool; `History()` is that of a pool never seen before."""
 
@@ -29,6 +38,7 @@ class History:
     idle_since: datetime | None = None  # first of an unbroken row of successful readings of zero
     raised_at: datetime | None = None  # last time the size was raised
     blind_since: datetime | None = None  # first of an unbroken row of failed readings
+    waited: tuple[Waited, ...] = ()  # oldest first; one for each reading for as long as a task of it may wait in time
 
     @property
     def watched_since(self) -> datetime | None:
@@ -43,6 +53,23 @@ class History:
         """The largest size recommended since then, this moment's included."""
         return max([now_recommended, *(s.recommended for s in self.stretches if s.until >= since)])
 
+    def usual_recommended(self, since: datetime, now: datetime) -> int:
+        """The smallest size that was enough for two thirds of the time since then."""
+        if not self.stretches:
+            return 0
+        ends = [*(stretch.since for stretch in self.stretches[1:]), now]
+        held = sorted(
+            (stretch.recommended, end - max(stretch.since, since))
+            for stretch, end in zip(self.stretches, ends, strict=True)
+            if end > since
+        )
+        enough = sum((time for _, time in held), timedelta(0)) * 2 // 3
+        for size, time in held:
+            enough -= time
+            if enough <= timedelta(0):
+                return size
+        return 0
+
     def lowest_size(self, since: datetime, present: int) -> int:
         """The smallest size that stood since then, the present one included."""
         return min([present, *(s.size for s in self.stretches if s.until >= since)])
@@ -56,15 +83,30 @@ class History:
         return History(raised_at=self.raised_at, blind_since=self.blind_since or now)
 
     def extended(
-        self, *, now: datetime, recommended: int, applied: int, was: int, idle: bool, keep: timedelta
+        self,
+        *,
+        now: datetime,
+        recommended: int,
+        applied: int,
+        was: int,
+        idle: bool,
+        keep: timedelta,
+        waiting: int = 0,
+        recall: timedelta = timedelta(0),
     ) -> "History":
-        """After a decision; `was` is the size before it, `applied` the one steered to, `keep` the longest window that is asked about."""
+        """After a decision.
+
+        `was` is the size before it, `applied` the one steered to, `keep` the longest window that is asked about; `waiting` tasks could run,
+        which is recalled for so long.
+        """
+        recalled = (mark for mark in self.waited if mark.at > now - recall)
         return replace(
             self,
             stretches=_appended(self.stretches, Stretch(now, now, recommended, was), now - keep),
             idle_since=(self.idle_since or now) if idle else None,
             raised_at=now if applied > was else self.raised_at,
             blind_since=None,
+            waited=(*recalled, Waited(now, waiting))[-MAX_WAITED:],
         )
 
 

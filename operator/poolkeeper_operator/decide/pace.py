@@ -1,6 +1,6 @@
 """How fast a pool takes the size that it may have.
 
-Guarantees: a window takes the most cautious size of its whole length, and does not shrink a pool that it has not watched for so long; a
+Guarantees: a window takes a cautious size of its whole length, and does not shrink a pool that it has not watched for so long; a
 step bounds the change within a period; a rollout is never made to shrink. A maximum that was lowered, or a
 provider that was closed, needs no window.
 """
@@ -11,6 +11,9 @@ from poolkeeper_operator.decide.decision import Chain
 from poolkeeper_operator.decide.history import STEP_PERIOD, History
 from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
 from poolkeeper_operator.decide.signals import ScalingPolicy, Signals, StepPolicy
+
+LITTLE = 8
+"""Shrinking by less than the eighth part spares little."""
 
 
 def pace(chain: Chain, policy: ScalingPolicy, signals: Signals, history: History, now: datetime) -> RateLimitedBy:
@@ -64,7 +67,7 @@ def _slow_down(chain: Chain, policy: ScalingPolicy, signals: Signals, history: H
     since = now - down.window
     # A bound that the user lowers, or a provider that is closed, counts at once: what was recommended before is cut to it.
     most = ceiling(policy, signals)
-    steady = min(history.highest_recommended(since, chain.pods), most)
+    steady = min(_enough(chain.pods, policy, signals, history, now), most)
     if down.window and (history.watched_since is None or history.watched_since > since):
         steady = min(replicas, most)  # not watched for a whole window yet
     steady = min(max(steady, chain.pods), replicas)
@@ -76,6 +79,18 @@ def _slow_down(chain: Chain, policy: ScalingPolicy, signals: Signals, history: H
         by = RateLimitedBy.DOWN_STEP
         chain.to(least, by, f"scaling.down allows {step} less than {base} within {STEP_PERIOD.total_seconds():.0f} s")
     return by
+
+
+def _enough(wanted: int, policy: ScalingPolicy, signals: Signals, history: History, now: datetime) -> int:
+    """The size that `down.window` keeps: what was enough for most of it, where new pods would still come in time for what was not foreseen.
+
+    The most that was wanted in all of it, where they would not, and where less would spare little: such changes follow chance alone.
+    """
+    since = now - policy.down.window
+    usual, highest = max(wanted, history.usual_recommended(since, now)), history.highest_recommended(since, wanted)
+    in_time = signals.start_up + policy.tick + policy.up.window <= policy.target_age
+    spares_little = (signals.replicas - usual) * LITTLE < signals.replicas
+    return highest if spares_little or not in_time else usual
 
 
 def ceiling(policy: ScalingPolicy, signals: Signals) -> int:

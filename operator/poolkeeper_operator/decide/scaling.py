@@ -16,6 +16,7 @@ from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
 from poolkeeper_operator.decide.record import Given, from_record
 from poolkeeper_operator.decide.signals import Blind, Mode, ScalingPolicy, Signals
 from poolkeeper_operator.decide.sizing import is_idle, size
+from poolkeeper_operator.decide.supply import allowance
 
 
 def decide(policy: ScalingPolicy, signals: Signals | Blind, history: History, now: datetime) -> Decision:
@@ -203,7 +204,9 @@ def _remembered(given: Given, signals: Signals, *, recommended: int, applied: in
         applied=applied,
         was=signals.replicas,
         idle=is_idle(signals),
-        keep=max(policy.up.window, policy.down.window, STEP_PERIOD),
+        keep=max(policy.up.window, policy.down.window, STEP_PERIOD, allowance(signals)),
+        waiting=signals.runnable,
+        recall=policy.target_age,
     )
 
 

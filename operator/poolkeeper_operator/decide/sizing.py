@@ -1,18 +1,17 @@
 """How many pods the work asks for, before any limit.
 
 Guarantees: whole numbers throughout; never fewer slots than are busy; more, or as many, for older work; never more slots than there are
-tasks, as far as tasks were counted. Assumes memoryless service times: a slot that becomes free at once starts 1 + T/s tasks within T.
+tasks, as far as tasks were counted.
 """
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from poolkeeper_operator.decide import supply
 from poolkeeper_operator.decide.history import History
 from poolkeeper_operator.decide.reasons import Want
 from poolkeeper_operator.decide.signals import ScalingPolicy, Signals
 
-# While pods start, the age of what they are started for rises by itself; for so long that rise asks for nothing more.
-START_ALLOWANCE = timedelta(seconds=60)
 SHORTEST_SERVICE = timedelta(milliseconds=1)
 
 
@@ -56,14 +55,11 @@ def _slots(policy: ScalingPolicy, signals: Signals, history: History, now: datet
     busy, backlog = busy_slots(signals), signals.runnable
     if backlog == 0:
         return busy, Want.BUSY_SLOTS, f"{busy} slots are busy and nothing waits"
-    age = _age_to_answer(signals, history, now)
+    age = signals.oldest_runnable or timedelta(0)
     service = max(signals.service_time or policy.target_age, SHORTEST_SERVICE)
+    due, free = supply.dues(policy, signals, history, now), supply.frees(policy, signals, history, now)
+    slots = supply.slots(due, busy, free, service)
     left = max(policy.target_age - age, min(policy.tick, policy.target_age))
-    slots = busy + _free_slots(backlog, busy, left, service)
-    present = signals.ready_pods * policy.concurrency
-    if slots > present:  # new pods begin later, so each of them gets less done in the time left
-        later = max(left - signals.start_up, timedelta(0))
-        slots = busy + max(slots - busy, _free_slots(backlog, busy, later, service))
     late = age > policy.target_age and not _waits_for_pods(signals, history, now)
     if late:
         slots = max(slots, _corrected(policy, signals, age))
@@ -72,24 +68,13 @@ def _slots(policy: ScalingPolicy, signals: Signals, history: History, now: datet
     return slots, Want.AGE if late else Want.BACKLOG, _sentence(policy, signals, age, left, service, slots)
 
 
-def _age_to_answer(signals: Signals, history: History, now: datetime) -> timedelta:
-    """The age of the oldest runnable task, without what it grew by while pods asked for it were starting."""
-    age = signals.oldest_runnable or timedelta(0)
-    if history.raised_at is None or not _waits_for_pods(signals, history, now):
-        return age
-    return max(age - (now - history.raised_at), timedelta(0))
-
-
 def _waits_for_pods(signals: Signals, history: History, now: datetime) -> bool:
     """Whether pods that were asked for a moment ago are still starting: their capacity is to come (no wind-up)."""
-    return signals.starting_pods > 0 and history.raised_at is not None and now - history.raised_at <= START_ALLOWANCE
-
-
-def _free_slots(backlog: int, busy: int, left: timedelta, service: timedelta) -> int:
-    """Free slots so that `backlog` tasks start within `left`, when busy ones take theirs as they become free."""
-    left_us, service_us = left // timedelta(microseconds=1), service // timedelta(microseconds=1)
-    by_busy_us = busy * left_us  # in tasks * service_us, so that nothing is rounded
-    return max(0, _ceil(backlog * service_us - by_busy_us, left_us + service_us))
+    return (
+        signals.starting_pods > 0
+        and history.raised_at is not None
+        and now - history.raised_at <= supply.allowance(signals)
+    )
 
 
 def _corrected(policy: ScalingPolicy, signals: Signals, age: timedelta) -> int:

@@ -62,7 +62,8 @@ class Down(Model):
     """How fast a pool may shrink."""
 
     window: Annotated[Duration, Between("0s", "1h")] = Field(
-        parse_duration("2m"), description="Shrink only to the most that was wanted within this time."
+        parse_duration("2m"),
+        description="Shrink to what was enough for two thirds of this time; to the most that was wanted within it where new pods would come too late.",
     )
     max_step_percent: int | None = Field(
         None,

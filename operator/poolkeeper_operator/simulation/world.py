@@ -5,7 +5,7 @@ those that it has are done. It knows no failures and no work done twice; those a
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -13,6 +13,9 @@ from typing import Protocol
 
 STEPS = 10
 """Steps in a second: how finely time passes."""
+
+OVERTIME = 600
+"""Seconds after the end within which a task that waits may start, and is judged by its wait."""
 
 
 @dataclass
@@ -76,10 +79,16 @@ class Outcome:
 
 
 class World:
-    """One pool of `concurrency` slots a pod; `run` plays arrivals of (time, service seconds)."""
+    """One pool of `concurrency` slots a pod; `run` plays arrivals of (time, service seconds).
 
-    def __init__(self, scaler: Scaler, *, concurrency: int, start_up: float = 8.0) -> None:
+    The scaler is told `start_up`; a pod takes what `takes` answers, or just as long.
+    """
+
+    def __init__(
+        self, scaler: Scaler, *, concurrency: int, start_up: float = 8.0, takes: Callable[[], float] | None = None
+    ) -> None:
         self.scaler, self.concurrency, self.start_up = scaler, concurrency, start_up
+        self.takes = takes or (lambda: start_up)
         self.pods: list[Pod] = []
         self.going: list[Pod] = []
         self.replicas = self.made = 0
@@ -87,16 +96,19 @@ class World:
         self.outcome = Outcome()
 
     def run(self, arrivals: Iterable[tuple[float, float]], until: float) -> Outcome:
-        """Play everything in small steps up to `until`, deciding every tick."""
-        coming, every = deque(sorted(arrivals)), round(self.scaler.tick * STEPS)
-        for step in range(int(until * STEPS)):
+        """Play everything in small steps up to `until`, deciding every tick; what still waits then, for OVERTIME more, at no cost."""
+        coming, every, last = deque(sorted(arrivals)), round(self.scaler.tick * STEPS), int(until * STEPS)
+        for step in range(last + OVERTIME * STEPS):
+            if step >= last and not self.queue:
+                break
             now = step / STEPS
-            while coming and coming[0][0] <= now:
+            while coming and coming[0][0] <= min(now, until):
                 self.queue.append(coming.popleft())
             self._work(now)
             if step % every == 0:
                 self._decide(now)
-            self.outcome.pod_seconds += (len(self.pods) + len(self.going)) / STEPS
+            if step < last:
+                self.outcome.pod_seconds += (len(self.pods) + len(self.going)) / STEPS
         self.outcome.left = len(self.queue)
         return self.outcome
 
@@ -133,6 +145,6 @@ class World:
         self.pods, self.going = kept, self.going + [pod for pod in gone if pod.ends]
         while len(self.pods) < self.replicas:
             self.made += 1
-            works_at = now + self.start_up
+            works_at = now + self.takes()
             self.pods.append(Pod(f"p{self.made}", now, works_at, idle_since=works_at))
         self.outcome.sizes.append(self.replicas)

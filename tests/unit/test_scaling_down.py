@@ -1,0 +1,51 @@
+"""What `down.window` keeps: peaks that were short are forgotten where pods come in time, and few pods are not worth a change (O17, ADR 0037)."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from poolkeeper_operator.decide.history import History
+from poolkeeper_operator.decide.scaling import decide
+from poolkeeper_operator.decide.signals import ScalingPolicy, Signals, StepPolicy
+
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
+POLICY = ScalingPolicy(maximum=20, concurrency=4, down=StepPolicy(window=timedelta(seconds=120)))
+
+
+def seconds(count):
+    return timedelta(seconds=count)
+
+
+def watched(*wanted):
+    """Of a pool of 20 that has been watched for an hour: what was wanted since, as (seconds ago, pods)."""
+    history = History()
+    for ago, pods in ((3600, wanted[0][1]), *wanted):
+        history = history.extended(
+            now=NOW - seconds(ago), recommended=pods, applied=20, was=20, idle=False, keep=timedelta(hours=1)
+        )
+    return history
+
+
+def goal(history, *, start_up=10):
+    still = Signals(read_at=NOW, runnable=0, replicas=20, ready_pods=20, start_up=seconds(start_up))
+    return decide(POLICY, still, history, NOW).goal
+
+
+@pytest.mark.parametrize(
+    ("peak", "start_up", "pods"),
+    [
+        (35, 10, 7),  # forgotten: for two thirds of two minutes 7 pods were enough
+        (45, 10, 20),  # it lasted for over a third
+        (35, 26, 20),  # a pod would take 26 s, and could be asked for after 5: too late, so nothing is forgotten
+    ],
+)
+def test_a_short_peak_keeps_nothing_where_pods_come_in_time(peak, start_up, pods):
+    """Up to half a minute ago 20 pods were wanted for a moment, before and after it 7."""
+    history = watched((125, 7), (30 + peak, 20), (30, 7), (5, 7))
+    assert goal(history, start_up=start_up) == pods
+
+
+@pytest.mark.parametrize(("usual", "pods"), [(18, 20), (17, 17)])
+def test_less_than_an_eighth_waits_for_the_whole_window(usual, pods):
+    """No flapping: sizes follow chance by a few."""
+    assert goal(watched((120, 20), (115, usual), (5, usual))) == pods
