@@ -35,10 +35,10 @@ def test_what_left_the_window_no_longer_counts(sizes):
 
 
 @given(st.lists(st.integers(0, 50), min_size=30, max_size=60))
-def test_what_was_enough_for_most_of_the_window_is_its_two_thirds(sizes):
+def test_what_was_enough_for_most_of_the_window_is_its_three_fifths(sizes):
     history, now = remembered(sizes)
     within = sorted(sizes[-(KEEP // timedelta(seconds=5)) - 1 : -1])
-    assert history.usual_recommended(now - KEEP, now) == within[len(within) * 2 // 3 - 1]
+    assert history.usual_recommended(now - KEEP, now) == within[-(-len(within) * 3 // 5) - 1]
 
 
 def test_a_pool_never_seen_has_no_usual_size():

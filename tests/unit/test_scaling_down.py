@@ -34,8 +34,8 @@ def goal(history, *, start_up=10):
 @pytest.mark.parametrize(
     ("peak", "start_up", "pods"),
     [
-        (35, 10, 7),  # forgotten: for two thirds of two minutes 7 pods were enough
-        (45, 10, 20),  # it lasted for over a third
+        (35, 10, 7),  # forgotten: for three fifths of two minutes 7 pods were enough
+        (55, 10, 20),  # it lasted for over two fifths
         (35, 26, 20),  # a pod would take 26 s, and could be asked for after 5: too late, so nothing is forgotten
     ],
 )
@@ -45,7 +45,7 @@ def test_a_short_peak_keeps_nothing_where_pods_come_in_time(peak, start_up, pods
     assert goal(history, start_up=start_up) == pods
 
 
-@pytest.mark.parametrize(("usual", "pods"), [(18, 20), (17, 17)])
-def test_less_than_an_eighth_waits_for_the_whole_window(usual, pods):
+@pytest.mark.parametrize(("usual", "pods"), [(17, 20), (16, 16)])
+def test_less_than_a_sixth_waits_for_the_whole_window(usual, pods):
     """No flapping: sizes follow chance by a few."""
     assert goal(watched((120, 20), (115, usual), (5, usual))) == pods

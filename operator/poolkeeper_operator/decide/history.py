@@ -54,7 +54,7 @@ class History:
         return max([now_recommended, *(s.recommended for s in self.stretches if s.until >= since)])
 
     def usual_recommended(self, since: datetime, now: datetime) -> int:
-        """The smallest size that was enough for two thirds of the time since then."""
+        """The smallest size that was enough for three fifths of the time since then."""
         if not self.stretches:
             return 0
         ends = [*(stretch.since for stretch in self.stretches[1:]), now]
@@ -63,7 +63,7 @@ class History:
             for stretch, end in zip(self.stretches, ends, strict=True)
             if end > since
         )
-        enough = sum((time for _, time in held), timedelta(0)) * 2 // 3
+        enough = sum((time for _, time in held), timedelta(0)) * 3 // 5
         for size, time in held:
             enough -= time
             if enough <= timedelta(0):

@@ -12,8 +12,8 @@ from poolkeeper_operator.decide.history import STEP_PERIOD, History
 from poolkeeper_operator.decide.reasons import LimitedBy, RateLimitedBy, Want
 from poolkeeper_operator.decide.signals import ScalingPolicy, Signals, StepPolicy
 
-LITTLE = 8
-"""Shrinking by less than the eighth part spares little."""
+LITTLE = 6
+"""Shrinking by less than the sixth part spares little."""
 
 
 def pace(chain: Chain, policy: ScalingPolicy, signals: Signals, history: History, now: datetime) -> RateLimitedBy:

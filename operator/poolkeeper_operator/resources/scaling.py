@@ -63,7 +63,7 @@ class Down(Model):
 
     window: Annotated[Duration, Between("0s", "1h")] = Field(
         parse_duration("2m"),
-        description="Shrink to what was enough for two thirds of this time; to the most that was wanted within it where new pods would come too late.",
+        description="Shrink to what was enough for three fifths of this time; to the most that was wanted within it where new pods would come too late.",
     )
     max_step_percent: int | None = Field(
         None,
