@@ -1,7 +1,6 @@
 """The clairvoyant reference (F26): the least cost, worked out by hand, of small loads; pods of two slots that start in 10 s, tasks that start within 30 s."""
 
 import pytest
-
 from benchmarks import clairvoyant
 
 
