@@ -95,6 +95,13 @@ def test_no_more_is_due_than_waits_and_the_oldest_is_the_oldest():
     assert late == (Due(2, POLICY.tick),)
 
 
+def test_who_was_held_back_is_as_old_as_the_oldest():
+    """Nothing could run five seconds ago, 30 that came before that can now: a queue that was paused."""
+    history = History(waited=(Waited(NOW - seconds(10), 0), Waited(NOW - seconds(5), 0)))
+    found = supply.dues(POLICY, reading(runnable=30, oldest_runnable=seconds(20)), history, NOW)
+    assert found == (Due(35, seconds(10)),)
+
+
 def test_what_is_starting_is_expected_a_start_up_after_it_was_asked_for():
     """O13, anti-windup: 2 pods stand; 5 were asked for 20 seconds ago, 6 more 10 seconds ago. Of 8 that start the newest 6 come in 7 s; who is overdue by 3 takes as long again."""
     history = asked(2, 2, 7, 7, 13, start=25)

@@ -38,14 +38,15 @@ class Free:
 def dues(policy: ScalingPolicy, signals: Signals, history: History, now: datetime) -> tuple[Due, ...]:
     """By when how many of the waiting tasks are to start: no more of them were there at an earlier reading than waited then.
 
-    A task is taken for as old as it can be: it came just after the reading before the first that may have counted it. To each count comes its
+    A task is taken for as old as it can be: it came just after the reading before the first that may have counted it. A reading of none says nothing of
+    older tasks that can run by now: something held them back then, a pause or a limit. To each count comes its
     square root: how far the starts of so many may lag behind their mean, by chance.
     """
     soonest = min(policy.tick, policy.target_age)
     oldest = now - (signals.oldest_runnable or timedelta(0))
     found = []
     for mark in history.waited:
-        if mark.at > oldest and oldest < now:
+        if mark.tasks and mark.at > oldest:
             found.append((mark.tasks, oldest))
             oldest = mark.at
     found.append((signals.runnable, oldest))
