@@ -64,7 +64,7 @@ bench-capacity: ## what one Postgres carries: half an hour, four minutes with AR
 	@tools/bootstrap dev bench
 	@PYTHONPATH=tools:tests $(PY) -m benchmarks.capacity $(ARGS)
 
-bench-operator: ## F20 and F25 on a control plane, F25 and F26 in simulation: about fifteen minutes
+bench-operator: ## F20 and F25 on a control plane, F25 and F26 in simulation: about fifteen minutes; ARGS=KEDA: beside KEDA, which is built
 	@tools/bootstrap dev bench
 	@PYTHONPATH=tools:tests $(PY) -m benchmarks operator $(ARGS)
 

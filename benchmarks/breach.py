@@ -32,7 +32,7 @@ def figures(*, rounds: int) -> list[Figure]:
         stage, audit = found.stage, found.audit
         stage.apply(stage.db(tickInterval="5s"))
         first = [_empty_pool(stage, audit, f"e{n}") for n in range(rounds)]
-        breach = [_breach(stage, audit, f"b{n}") for n in range(max(3, rounds // 3))]
+        breach = [outgrown(stage, audit, f"b{n}") for n in range(max(3, rounds // 3))]
     written, created = [w for w, _ in first], [c for _, c in first]
     print(f"  F20 empty pool: written {spread(written)}, pod {spread(created)}; breach: {spread(breach)}", flush=True)
     worst, late = percentile(created, 0.99), percentile(breach, 0.99)
@@ -54,8 +54,8 @@ def _empty_pool(stage: Stage, audit: AuditLog, name: str) -> tuple[float, float]
     return (written.at - began).total_seconds(), (created.at - began).total_seconds()
 
 
-def _breach(stage: Stage, audit: AuditLog, name: str) -> float:
-    """One worker is busy with one task, each of which takes half the target; then more comes than it can start in time."""
+def outgrown(stage: Stage, audit: AuditLog, name: str) -> float:
+    """Seconds from the breach to the write. One worker is busy with one task, each of which takes half the target; then more comes than it can start in time."""
     _in_force(stage, name)
     stage.submit(name)
     pod = until(lambda: stage.pods(name), timeout=60)[0]

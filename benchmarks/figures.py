@@ -34,12 +34,12 @@ class Figure:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
-def spread(samples: list[float]) -> dict[str, Any]:
+def spread(samples: list[float], digits: int = 1) -> dict[str, Any]:
     """Median with the extremes, rounded to what the noise allows."""
     return {
-        "median": round(median(samples), 1),
-        "least": round(min(samples), 1),
-        "most": round(max(samples), 1),
+        "median": round(median(samples), digits),
+        "least": round(min(samples), digits),
+        "most": round(max(samples), digits),
         "rounds": len(samples),
     }
 

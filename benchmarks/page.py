@@ -1,6 +1,6 @@
-"""docs/comparison.md: what a run of `make bench-store` left behind, as tables and plots. Measures nothing.
+"""docs/comparison.md: what runs of `make bench-store` and `make bench-operator ARGS=KEDA` left behind, as tables and plots. Measures nothing.
 
-`python -m benchmarks.page` writes page and plots anew from benchmarks/results/store.json; what stands between the marks is generated.
+`python -m benchmarks.page` writes page and plots anew from store.json and keda.json of benchmarks/results; what stands between the marks is generated.
 """
 
 import json
@@ -13,6 +13,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "comparison.md"
 PLOTS = DOCS / "plots"
 BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
+BEGIN_KEDA, END_KEDA = "<!-- figures beside KEDA -->", "<!-- end of figures beside KEDA -->"
 PLOTTED = ("F1", "F2", "F3")
 Figures = list[dict[str, Any]]
 
@@ -61,6 +62,43 @@ def tables(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def keda_tables(result: dict[str, Any]) -> str:
+    """The generated part about KEDA: a table for each figure, a row for each side."""
+    about = result["about"]
+    lines = [
+        f"`{about['command']}`, commit {about['commit'][:10]}, {about['at'][:10]}, {about['machine']}, Python {about['python']}.",
+        "",
+        "| figure | what | got | must | reached |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for f in result["figures"]:
+        judged = ("yes" if f["ok"] else "**no**") if f["work"][:1] in "<>=e" else ""
+        lines.append(f"| {f['id']} | {f['unit']} | {f['got']} | {f['work']} | {judged} |")
+    for f in result["figures"]:
+        columns = {key: None for side in f["detail"].values() for key in side}  # in their order, each once
+        lines += ["", f"### {f['id']}: {f['unit']}", ""]
+        lines += [f"| side | {' | '.join(map(_column, columns))} |", f"| --- |{' --- |' * len(columns)}"]
+        lines += [
+            f"| {side} | {' | '.join(_cell(measured.get(key)) for key in columns)} |"
+            for side, measured in f["detail"].items()
+        ]
+    for name, peer in about["peers"].items():
+        lines += ["", f"### Settings of {name} {peer['version']}", "", "| what | settings |", "| --- | --- |"]
+        lines += [f"| {what} | `{json.dumps(each, ensure_ascii=False)}` |" for what, each in peer["settings"].items()]
+    return "\n".join(lines)
+
+
+def _column(key: str) -> str:
+    units = {"median": "median, s", "least": "least, s", "most": "most, s"}
+    return units.get(key, key.replace("_per_second", "/s").replace("_", " "))
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{count} {kind}" for kind, count in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else f"{value:,}"
+
+
 def plot(unit: str, measured: dict[str, Any]) -> None:
     """One plot: a bar for each side, from the least to the most a line."""
     import matplotlib as mpl
@@ -91,17 +129,19 @@ def _name(unit: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in unit.lower()).split())
 
 
-def written(page: str, result: dict[str, Any]) -> str:
-    """The page with its generated part made anew."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{tables(result)}\n{END}{after}"
+def written(page: str, made: str, begin: str = BEGIN, end: str = END) -> str:
+    """The page with one of its generated parts made anew."""
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{made}\n{end}{after}"
 
 
 def main() -> None:
     """Write page and plots."""
     result = json.loads((RESULTS / "store.json").read_text())
-    PAGE.write_text(written(PAGE.read_text(), result))
+    PAGE.write_text(written(PAGE.read_text(), tables(result)))
+    keda = json.loads((RESULTS / "keda.json").read_text())
+    PAGE.write_text(written(PAGE.read_text(), keda_tables(keda), BEGIN_KEDA, END_KEDA))
     for unit, measured in sides(result["figures"]).items():
         if unit.startswith(PLOTTED):
             plot(unit, measured)

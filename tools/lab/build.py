@@ -1,10 +1,11 @@
-"""Builds Kubernetes' own programs and helm from pinned Go modules, once per content, into the cache folder.
+"""Builds Kubernetes' own programs, helm and KEDA from pinned Go modules, once per content, into the cache folder.
 
 Guarantees: a program appears under its final name only when whole; an interrupted build goes on where it stopped;
 two builds at once do the work once; Go's build caches are removed after success (one named by GOCACHE or GOMODCACHE
 is the user's, is used and stays). Does not check what the programs do: the tests of the cluster do.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -27,13 +28,21 @@ _WARM_BYTES = 1 * cache.GIB
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module of ours and the programs that come out of it."""
+    """A Go module of ours and the programs that come out of it.
+
+    Parameters
+    ----------
+    source: a module that ours pins and that is built by its own go.mod, whose replacements would not count in ours; "": ours is built.
+    kept: folders of that module that are wanted beside the programs.
+    """
 
     name: str
     packages: dict[str, str]  # program -> Go package
     expected: float  # seconds from an empty cache on two cores
     ldflags: str = "-s -w"
     names: Sequence[str] = field(default=())  # further names of the first program
+    source: str = ""
+    kept: Sequence[str] = field(default=())
 
     @property
     def folder(self) -> Path:
@@ -46,6 +55,7 @@ class Module:
         sources = sorted(path for path in self.folder.rglob("*") if path.suffix in {".go", ".mod", ".sum"})
         named = [part for path in sources for part in (str(path.relative_to(self.folder)).encode(), path.read_bytes())]
         flags = f"{self.ldflags} {self.packages} {self.names} {machine.sysname} {machine.machine}"
+        flags += f" {self.source} {self.kept}" if self.source else ""
         return cache.key([flags.encode(), *named])
 
     def built(self) -> Path:
@@ -67,7 +77,16 @@ HELM = Module(
     ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.19.5"
     " -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=34",
 )
+KEDA = Module(
+    "keda",
+    {"keda-operator": "./cmd/operator", "keda-adapter": "./cmd/adapter"},
+    expected=560,
+    ldflags="-s -w -X github.com/kedacore/keda/v2/version.Version=v2.21.0",
+    source="github.com/kedacore/keda/v2",
+    kept=("config/crd/bases",),
+)
 MODULES = (KUBERNETES, HELM)
+"""What tests need; KEDA is for its benchmark alone."""
 
 
 def tell(text: str) -> None:
@@ -89,9 +108,7 @@ def ensure(modules: Iterable[Module] = MODULES, say: cache.Say = tell) -> list[P
 def _build_all(missing: list[Module], say: cache.Say) -> None:
     resumed = (cache.folder() / "building").exists()
     own_cache = "GOCACHE" not in os.environ
-    cache.require_space(
-        cache.folder(), _COLD_BYTES if own_cache and not resumed else _WARM_BYTES, "building Kubernetes' programs"
-    )
+    cache.require_space(cache.folder(), _COLD_BYTES if own_cache and not resumed else _WARM_BYTES, "building tools")
     scratch = golang.scratch()
     go = golang.find(max(golang.required(module.folder) for module in missing), say)
     names = ", ".join(module.name for module in missing)
@@ -108,23 +125,43 @@ def _build(module: Module, go: golang.Go, scratch: Path) -> None:
     fresh = scratch / module.built().name
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir()
-    total = _total(module, go, env, scratch)
+    folder = _copied(module, go, env, scratch) if module.source else module.folder
+    total = _total(module, folder, go, env, scratch)
     with Meter(f"building {module.name}", total, module.expected) as meter:
         done = 0
         for program, package in module.packages.items():
             argv = [str(go.program), "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", module.ldflags]
-            for _ in _lines([*argv, "-o", str(fresh / program), package], module, go, env, scratch):
+            for _ in _lines([*argv, "-o", str(fresh / program), package], module, folder, go, env, scratch):
                 done += 1
                 meter.step(done)
     first = next(iter(module.packages))
     for name in module.names:
         (fresh / name).symlink_to(first)
+    for kept in module.kept:
+        shutil.copytree(folder / kept, fresh / kept)
     fresh.rename(module.built())
 
 
-def _total(module: Module, go: golang.Go, env: dict[str, str], scratch: Path) -> int:
+def _copied(module: Module, go: golang.Go, env: dict[str, str], scratch: Path) -> Path:
+    """The source of the module that ours pins, checked by our go.sum, where Go takes it for the main module."""
+    pinned = next(
+        line.split() for line in (module.folder / "go.sum").read_text().splitlines() if "/go.mod " not in line
+    )
+    argv = [str(go.program), "mod", "download", "-json", f"{module.source}@{pinned[1]}"]
+    told = [line for line in _lines(argv, module, module.folder, go, env, scratch) if not line.startswith("go: ")]
+    found = json.loads("\n".join(told))
+    if found["Sum"] != pinned[2]:  # Go says so itself, unless the environment told it not to
+        raise LabError(f"{module.source}@{pinned[1]} is {found['Sum']}, {module.folder}/go.sum wants {pinned[2]}")
+    copy = scratch / f"{module.name}-source"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(found["Dir"], copy)
+    return copy
+
+
+def _total(module: Module, folder: Path, go: golang.Go, env: dict[str, str], scratch: Path) -> int:
     """How many packages a build from nothing compiles; fetches the modules."""
-    listed = list(_lines([str(go.program), "list", "-deps", *module.packages.values()], module, go, env, scratch))
+    argv = [str(go.program), "list", "-deps", *module.packages.values()]
+    listed = list(_lines(argv, module, folder, go, env, scratch))
     return sum(not line.startswith("go: ") for line in listed)
 
 
@@ -139,10 +176,12 @@ def _environment(scratch: Path) -> dict[str, str]:
     return {**os.environ, **own, **users, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
 
 
-def _lines(argv: list[str], module: Module, go: golang.Go, env: dict[str, str], scratch: Path) -> Iterator[str]:
+def _lines(
+    argv: list[str], module: Module, folder: Path, go: golang.Go, env: dict[str, str], scratch: Path
+) -> Iterator[str]:
     """Run Go and yield what it prints; its whole output stays in a log until the build has succeeded."""
     log = scratch / f"{module.name}.log"
-    with _child(argv, module.folder, env) as child, log.open("a") as kept:
+    with _child(argv, folder, env) as child, log.open("a") as kept:
         if child.stdout is None:
             raise LabError(f"{argv[0]}: no output to read")
         for line in child.stdout:

@@ -53,6 +53,14 @@ class Authority:
         names = [f"DNS:{NODE}", *(f"IP:{address}" for address in addresses)]
         self._certificate(f"{NODE}-serving", _USERS[NODE], names=names)
 
+    def make_pair(self, names: Sequence[str]) -> None:
+        """An authority of its own and one certificate by it, for programs that are servers and clients of each other: ca.crt, tls.crt, tls.key."""
+        self._folder.mkdir(mode=0o700)
+        self._authority("ca", "pair-ca")
+        self._certificate(
+            "tls", f"/CN={names[0]}", names=[*(f"DNS:{name}" for name in names), "IP:127.0.0.1"], both=True
+        )
+
     def kubeconfigs(self, server: str, folder: Path) -> None:
         """Write `<user>.kubeconfig` for every user into `folder`."""
         for user in _USERS:
@@ -85,14 +93,17 @@ class Authority:
             "-addext", "keyUsage=critical,digitalSignature,keyCertSign,cRLSign", "-out", self._path(f"{name}.crt"),
         )  # fmt: skip
 
-    def _certificate(self, name: str, subject: str, *, signer: str = "ca", names: Sequence[str] = ()) -> None:
-        """For a server when it has names, else for a client."""
+    def _certificate(
+        self, name: str, subject: str, *, signer: str = "ca", names: Sequence[str] = (), both: bool = False
+    ) -> None:
+        """For a server when it has names, else for a client, or for both."""
+        usage = "serverAuth,clientAuth" if both else "serverAuth" if names else "clientAuth"
         self._key(name)
         request = self._run("req", "-new", "-key", self._path(f"{name}.key"), "-subj", subject)
         extensions = [
             "basicConstraints=critical,CA:FALSE",
             "keyUsage=critical,digitalSignature,keyEncipherment",
-            f"extendedKeyUsage={'serverAuth' if names else 'clientAuth'}",
+            f"extendedKeyUsage={usage}",
             *([f"subjectAltName={','.join(names)}"] if names else []),
         ]
         described = self._path(f"{name}.ext")
