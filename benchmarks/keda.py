@@ -2,7 +2,7 @@
 
 From nothing to the first replica; 500 at once to 100 replicas; a size outgrown by the age of what waits; what both cost when nothing happens.
 Times run from before the insert to the moment when the API server received the write, by its audit log. There is no node: pods stay Pending,
-so what is measured is decisions, and an HPA takes them without looking at pods' readiness where the metric is external.
+so what is measured is decisions, and an HPA takes them without looking at pods' readiness where an external metric is an AverageValue.
 """
 
 import random
@@ -119,10 +119,10 @@ def figures(*, quick: bool) -> list[Figure]:
     found: list[Figure] = []
     with _beside() as (both, operator):
         parts: list[Callable[[], list[Figure]]] = [
-            lambda: _empty(both, rounds),
-            lambda: _bursts(both, bursts, every_default=not quick),
             lambda: _breaches(both, breaches),
             lambda: _idle(both, operator, many, quick=quick),
+            lambda: _empty(both, rounds),
+            lambda: _bursts(both, bursts, every_default=not quick),
         ]
         for part in parts:
             made = part()

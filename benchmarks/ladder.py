@@ -49,7 +49,7 @@ class Setting:
         return {
             "query": (AGE if self.by_age else OPEN).format(queue="…"),
             "targetQueryValue": 5,
-            "metricType": "Value" if self.by_age else "AverageValue",
+            "metricType": "AverageValue",
             "minReplicaCount": self.minimum,
             "maxReplicaCount": self.maximum,
             **({"behavior": OPENED} if self.opened else {}),
@@ -60,7 +60,7 @@ class Setting:
         labels = {"app": name}
         trigger = {
             "type": "postgresql",
-            "metricType": "Value" if self.by_age else "AverageValue",
+            "metricType": "AverageValue",
             "metadata": {**server, "query": (AGE if self.by_age else OPEN).format(queue=name), "targetQueryValue": "5"},
         }
         spec: Manifest = {

@@ -80,7 +80,7 @@ def keda_tables(result: dict[str, Any]) -> str:
         lines += [f"| side | {' | '.join(map(_column, columns))} |", f"| --- |{' --- |' * len(columns)}"]
         lines += [
             f"| {side} | {' | '.join(_cell(measured.get(key)) for key in columns)} |"
-            for side, measured in f["detail"].items()
+            for side, measured in sorted(f["detail"].items(), key=lambda each: each[0] != "poolkeeper")
         ]
     for name, peer in about["peers"].items():
         lines += ["", f"### Settings of {name} {peer['version']}", "", "| what | settings |", "| --- | --- |"]
