@@ -136,8 +136,9 @@ def figures(*, quick: bool) -> list[Figure]:
 def peer() -> Peer:
     """KEDA as the results tell of it."""
     settings = {
-        "empty and 500 at once": Setting(1).told(),
-        "scale-up opened": Setting(1, opened=True).told(),
+        "from nothing": Setting(1, maximum=10).told(),
+        "500 at once": Setting(1, maximum=TOP).told(),
+        "500 at once, scale-up opened": Setting(1, opened=True, maximum=TOP).told(),
         "age": Setting(1, by_age=True, minimum=1, maximum=10).told(),
         "pollingInterval": list(POLLS),
     }
