@@ -92,15 +92,16 @@ class Reach:
 
     def raises(self, test: str, source: str) -> None:
         """What the server does not count is reached all the same: a function that a test calls by its name, which may be inlined, and
-        all that a test names where a call ends by an error.
+        where a call ends by an error all that the test names, or every function where it goes through them all.
         """
         if test not in self._tests:
             return
         for name in set(_MENTION.findall(source)):
             self._named.setdefault(name, set()).add(test)
-        if "raises" not in source:
+        words = set(re.findall(r"\w+", source))
+        if not words & {"raises", "Error"}:
             return
-        queue = [name for name in set(re.findall(r"\w+", source)) if name in self._calls]
+        queue = list(self._calls if "functions" in words else words & self._calls.keys())
         found = set(queue)
         while queue:
             more = {name for name in self._calls[queue.pop()] if name in self._calls} - found
