@@ -130,6 +130,17 @@ def test_what_is_kept_is_kept_durably(bare_scene: Scene) -> None:
     assert found == set(DURABLE)
 
 
+def test_each_page_of_a_purge_is_kept_durably(scene: Scene) -> None:
+    """Q4: the first call pauses the queue, and the policy's own demand hides what the later ones ask for."""
+    scene.queue(paused=True)
+    conn = scene.connect("operator", autocommit=False)
+    conn.execute("SET synchronous_commit = off")
+    conn.commit()
+    assert run(conn, calls.purge("local", "default", "default", "q", who="test")).cursor is not None
+    assert conn.execute("SHOW synchronous_commit").fetchone() == ("on",)
+    conn.rollback()
+
+
 def test_a_renewal_that_ends_what_ran_too_long_does_it_durably(scene: Scene) -> None:
     """Q4, Q21: a delivery that ends counts as one that was settled; a renewal that only renews need not."""
     scene.queue(max_run_time_seconds=30)

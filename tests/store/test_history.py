@@ -171,3 +171,27 @@ def test_months_get_partitions_ahead_and_rows_find_their_place(scene: Scene) -> 
     assert scene.value("SELECT count(*) FROM poolkeeper.delivery_standard_rest") == 0
     scene.advance(40 * 86400)
     assert scene.ask("operator", calls.maintain()).made >= 2
+
+
+@pytest.mark.usefixtures("this_month_again")
+def test_a_month_that_has_rows_without_a_partition_of_its_own_is_left_to_the_rest(scene: Scene) -> None:
+    """Contract 8: a task of a month for which nobody had made one stays where it is, and the upkeep goes on."""
+    scene.submit()
+    worker = scene.worker()
+    worker.succeed(worker.take())
+    first = (
+        "poolkeeper.id_floor((date_trunc('month', now() AT TIME ZONE 'UTC') + interval '5 months') AT TIME ZONE 'UTC')"
+    )
+    scene.owner.execute(
+        f"INSERT INTO poolkeeper.delivery SELECT (jsonb_populate_record(d, jsonb_build_object('task_id', {first}))).* FROM poolkeeper.delivery AS d"
+    )
+    assert scene.value("SELECT count(*) FROM poolkeeper.delivery_standard_rest") == 1
+    month = scene.value("SELECT to_char(now() AT TIME ZONE 'UTC' + interval '5 months', 'YYYYMM')")
+    scene.advance(120 * 86400)
+    assert scene.ask("operator", calls.maintain()).made >= 2
+    there = [
+        scene.value("SELECT to_regclass(%s)::text", f"poolkeeper.{t}_standard_{month}") for t in ("event", "delivery")
+    ]
+    assert there == [f"poolkeeper.event_standard_{month}", None]
+    assert scene.value("SELECT count(*) FROM poolkeeper.delivery_standard_rest") == 1
+    scene.owner.execute("DELETE FROM poolkeeper.delivery_standard_rest")

@@ -149,9 +149,11 @@ def test_slices_of_others_are_left_to_their_own_time(scene: Scene) -> None:
 
 
 def test_room_comes_when_its_own_measure_has_been_given_back(scene: Scene) -> None:
-    """Tokens were spent half a minute before the requests that fill their window."""
-    use(scene, entry(1, 1, windows={"requests": window(2), "tokens": window(1000)}))
+    """Tokens, and requests of another quota, were spent half a minute before the requests that fill the window."""
+    mine = {"requests": window(2), "tokens": window(1000)}
+    use(scene, entry(1, 1, windows=mine), entry(1, name="mail", quota="x/mail", windows=MINUTE))
     one, two = scene.worker().claim(2)
+    tell(scene, one, name="mail", used={"requests": 9})
     tell(scene, one, used={"requests": 0, "tokens": 100})
     scene.advance(30)
     tell(scene, one, used={"requests": 1, "tokens": 0})
