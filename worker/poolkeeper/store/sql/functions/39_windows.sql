@@ -106,7 +106,7 @@ BEGIN
         IF _left < _n.need AND _n.need <= _n.most THEN
             SELECT min(s.ends_at) + _n.width INTO _at
             FROM (SELECT k.ends_at, sum(k.amount) OVER (ORDER BY k.ends_at) AS freed FROM poolkeeper.provider_slice AS k
-                  WHERE k.provider_id = _n.provider_id AND k.measure = _n.measure AND k.ends_at > _now - _n.width) AS s
+                  WHERE k.provider_id = _n.provider_id AND k.measure = _n.measure) AS s  -- fold_spent has left none that no window reaches
             WHERE s.freed >= _n.need - _left;
             frees_at := greatest(frees_at, _at);
         END IF;
