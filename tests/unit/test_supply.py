@@ -6,6 +6,7 @@ import pytest
 
 from poolkeeper_operator.decide import supply
 from poolkeeper_operator.decide.history import MAX_WAITED, History, Waited
+from poolkeeper_operator.decide.scaling import decide
 from poolkeeper_operator.decide.signals import ScalingPolicy, Signals
 from poolkeeper_operator.decide.supply import Due, Free
 
@@ -120,10 +121,21 @@ def test_what_has_been_starting_for_too_long_counts_as_none(start_up, counted):
     assert len(found) == 3 + counted
 
 
+@pytest.mark.parametrize(("watched_for", "counted"), [(None, 1), (30, 1), (70, 0)])
+def test_who_has_just_come_takes_what_is_starting_for_as_slow_as_new_ones(watched_for, counted):
+    """O18, O29: after a fail-over in a burst nobody knows when pods were asked for; they are not asked for once more."""
+    history = History() if watched_for is None else asked(7, 7, start=watched_for)
+    signals = reading(replicas=7, ready_pods=2, starting_pods=5, runnable=20, oldest_runnable=seconds(25), busy=8)
+    found = supply.frees(POLICY, signals, history, NOW)
+    assert found[2:-1] == (Free(20, seconds(17)),) * counted
+    if watched_for is None:
+        assert decide(POLICY, signals, history, NOW).wanted <= 7
+
+
 def test_a_marked_pod_claims_again_as_soon_as_it_is_wanted_back():
     """Ten pods, of which one is stuck, two start, one is on a node that goes and two are marked."""
     signals = reading(replicas=10, ready_pods=4, starting_pods=2, stuck_pods=1, leaving_pods=1, running=3)
-    found = supply.frees(POLICY, signals, History(), NOW)
+    found = supply.frees(POLICY, signals, asked(10, 10, start=70), NOW)
     assert found == (Free(13, seconds(0)), Free(8, seconds(0)), NEW)
 
 

@@ -65,7 +65,7 @@ def frees(policy: ScalingPolicy, signals: Signals, history: History, now: dateti
     return (
         Free(ready, timedelta(0)),
         Free(max(0, marked) * policy.concurrency, timedelta(0)),  # they claim again as soon as they are wanted back
-        *(Free(pods * policy.concurrency, after) for pods, after in coming if after < signals.start_up),
+        *(Free(pods * policy.concurrency, after) for pods, after in coming if after <= signals.start_up),
         Free(None, signals.start_up),
     )
 
@@ -98,7 +98,10 @@ def _short(due: Due, busy: int, taken: Iterable[tuple[int, int]], after: int, se
 
 
 def _starting(signals: Signals, history: History, now: datetime) -> Iterable[tuple[int, timedelta]]:
-    """The pods that are starting, by when each is expected: one that is overdue takes as long again."""
+    """The pods that are starting, by when each is expected: one that is overdue takes as long again.
+
+    Who has watched the pool for a short time only does not know since when they are: they may take as long as new ones, and are no fewer.
+    """
     left = signals.starting_pods
     for at, pods in _raises(history, signals.replicas):
         if left <= 0 or now - at > allowance(signals):
@@ -106,6 +109,8 @@ def _starting(signals: Signals, history: History, now: datetime) -> Iterable[tup
         count = min(left, pods)
         yield count, abs(at + signals.start_up - now)
         left -= count
+    if left > 0 and (history.watched_since is None or now - history.watched_since <= allowance(signals)):
+        yield left, signals.start_up
 
 
 def _raises(history: History, present: int) -> Iterable[tuple[datetime, int]]:
