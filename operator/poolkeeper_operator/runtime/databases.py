@@ -223,12 +223,13 @@ class Databases:
         self._context.judged.discard((namespace, name))
         self._told.pop((namespace, name), None)
         self._context.serving.pop((namespace, name), None)
-        self._ticks.forget(namespace, name)
         link = self._context.links.pop((namespace, name), None)
+        if link is not None:
+            await link.close()
+            self._context.loops.ended(link.loop_name)
+        self._ticks.forget(namespace, name)  # not before: a reading that is under way tells its figures once more
         if link is None:
             return
-        await link.close()
-        self._context.loops.ended(link.loop_name)
         for resource in (QUEUE, POOL):  # they must hear that there is nothing to read any more
             for manifest in self._context.world.all(resource.kind):
                 if manifest["metadata"]["namespace"] == namespace:
