@@ -1,13 +1,15 @@
 """The history tells everything, once and in order, and replays to the present state (Q1, Q2, Q3)."""
 
 import random
+import threading
+import time
 from typing import Any
 
 import pytest
 
 from poolkeeper.codes import Code, Reason
 from poolkeeper.errors import CLASSES
-from poolkeeper.store import calls
+from poolkeeper.store import calls, run
 from store.scene import Scene, seconds
 
 ARROWS = {
@@ -195,3 +197,32 @@ def test_a_month_that_has_rows_without_a_partition_of_its_own_is_left_to_the_res
     assert there == [f"poolkeeper.event_standard_{month}", None]
     assert scene.value("SELECT count(*) FROM poolkeeper.delivery_standard_rest") == 1
     scene.owner.execute("DELETE FROM poolkeeper.delivery_standard_rest")
+
+
+@pytest.mark.usefixtures("this_month_again")
+def test_a_month_that_gets_a_row_while_the_upkeep_waits_for_it_stays(scene: Scene) -> None:
+    """Contract 8: whoever writes into a month that has passed holds it up for a moment, and keeps it."""
+    scene.submit()
+    worker = scene.worker()
+    worker.succeed(worker.take())
+    month = scene.value("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYYMM')")
+    table = f"delivery_standard_{month}"
+    first = "poolkeeper.id_floor(date_trunc('month', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC')"
+    keeping = f"CREATE TEMP TABLE kept AS SELECT (jsonb_populate_record(d, jsonb_build_object('task_id', {first}))).* FROM poolkeeper.delivery AS d"
+    scene.owner.execute(keeping)
+    scene.owner.execute("DELETE FROM poolkeeper.delivery")
+    scene.owner.execute("DELETE FROM poolkeeper.event")
+    scene.owner.execute("DELETE FROM poolkeeper.task")
+    scene.advance(70 * 86400)
+    conn = scene.connect("operator")
+    upkeep = threading.Thread(target=lambda: run(conn, calls.maintain()))
+    with scene.owner.transaction():
+        scene.owner.execute("INSERT INTO poolkeeper.delivery SELECT * FROM kept")
+        upkeep.start()
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s"
+        while upkeep.is_alive() and not scene.value(waits, conn.info.backend_pid):
+            time.sleep(0.001)
+    upkeep.join(60)
+    assert scene.value("SELECT to_regclass(%s)::text", f"poolkeeper.{table}") == f"poolkeeper.{table}"
+    assert scene.value("SELECT count(*) FROM poolkeeper.delivery") == 1
+    scene.owner.execute("DELETE FROM poolkeeper.delivery")

@@ -1,6 +1,7 @@
 """Whose windows, holds and slices are meant (Q40, quality 3): beside each thing there is another one that must stay as it is."""
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -149,26 +150,26 @@ def test_slices_of_others_are_left_to_their_own_time(scene: Scene) -> None:
 
 
 def test_room_comes_when_its_own_measure_has_been_given_back(scene: Scene) -> None:
-    """Tokens, and requests of another quota, were spent half a minute before the requests that fill the window."""
-    mine = {"requests": window(2), "tokens": window(1000)}
-    use(scene, entry(1, 1, windows=mine), entry(1, name="mail", quota="x/mail", windows=MINUTE))
+    """Tokens, and requests of another quota, were spent five minutes before the requests that fill the window of ten."""
+    mine = {"requests": window(2, 600), "tokens": window(1000, 600)}
+    use(scene, entry(1, 1, windows=mine), entry(1, name="mail", quota="x/mail", windows={"requests": window(60, 600)}))
     one, two = scene.worker().claim(2)
     tell(scene, one, name="mail", used={"requests": 9})
     tell(scene, one, used={"requests": 0, "tokens": 100})
-    scene.advance(30)
+    scene.advance(300)
     tell(scene, one, used={"requests": 1, "tokens": 0})
     tell(scene, two, used={"requests": 1, "tokens": 0})
-    assert 55 < room_in(scene) <= 64
+    assert 400 < room_in(scene) <= 630
 
 
 def test_room_comes_when_enough_has_been_given_back(scene: Scene) -> None:
-    """A task needs two of two requests: one was spent half a minute before the other."""
-    use(scene, entry(2, windows={"requests": window(2)}))
+    """A task needs two of two requests in ten minutes: one was spent five minutes before the other."""
+    use(scene, entry(2, windows={"requests": window(2, 600)}))
     delivery = scene.worker().take()
     tell(scene, delivery, used={"requests": 1})
-    scene.advance(30)
+    scene.advance(300)
     tell(scene, delivery, used={"requests": 1})
-    assert 55 < room_in(scene) <= 64
+    assert 400 < room_in(scene) <= 630
 
 
 def test_a_pool_that_two_make_at_once_is_one(scene: Scene) -> None:
@@ -180,7 +181,14 @@ def test_a_pool_that_two_make_at_once_is_one(scene: Scene) -> None:
         second = threading.Thread(target=lambda: made.append(run(conn, calls.set_pool("x/new", max_running=3))))
         second.start()
         while not scene.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s", conn.info.backend_pid):
-            pass
+            time.sleep(0.01)
     second.join(30)
     assert len(made) == 1
     assert scene.rows("SELECT name, max_running FROM poolkeeper.pool WHERE name = 'x/new'") == [("x/new", 3)]
+
+
+def test_lanes_that_are_named_twice_are_made_once(scene: Scene) -> None:
+    queue = scene.queue(tenants_max_concurrency=1)
+    scene.owner.execute("SELECT poolkeeper.make_lanes(%s, ARRAY[5, 5, 7]::bigint[])", [queue])
+    query = "SELECT lane FROM poolkeeper.lane WHERE queue_id = %s AND lane IN (5, 7) ORDER BY 1"
+    assert [row[0] for row in scene.rows(query, queue)] == [5, 7]
