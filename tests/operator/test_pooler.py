@@ -77,6 +77,11 @@ def test_a_pooler_that_nobody_told_of_is_named_with_the_field_to_set(stage, behi
         lambda: "spec.pooler: Transaction" in stage.wait_condition("database", "main", "Ready", "True")["message"],
         timeout=60,
     )
+    stage.apply(stage.queue("mail"), stage.pool("mail"))
+    stage.submit("mail")
+    until(lambda: stage.replicas("mail") == 1, timeout=60)
+    assert listening(stage) == 0, "it would stay with some backend of the pooler's"
+    assert [line for line in behind.log.splitlines() if " WARNING " in line or " ERROR " in line] == []
     stage.apply(stage.db(pooler="Transaction"))
     until(lambda: "pooler" not in stage.condition("database", "main", "Ready")["message"], timeout=60)
 

@@ -248,6 +248,8 @@ class Link:
             conn = None
             try:
                 conn = await self._open(dsn)
+                if dsn == self._dsn and await arun(conn, calls.backend()) != conn.info.backend_pid:
+                    return  # through a pooler that nobody told of: it would stay with some backend, which the pooler ends when a notification comes
                 await arun(conn, calls.listen())
                 async for _ in conn.notifies():
                     if self.attentive:

@@ -97,6 +97,7 @@ class Worker:
         self.renewal = Renewal(
             (settings.direct_dsn or settings.dsn).read,
             listens=settings.listens,
+            direct=settings.direct_dsn is not None,
             contact=self._contact,
             interval=lambda: self._session.renew_every.total_seconds() if self._session else 1.0,
             idle=self._idle,

@@ -105,6 +105,7 @@ class Renewal(threading.Thread):
         dsn: Callable[[], str],
         *,
         listens: bool,
+        direct: bool,
         contact: Contact,
         interval: Callable[[], float],
         idle: Callable[[], bool],
@@ -115,7 +116,7 @@ class Renewal(threading.Thread):
     ) -> None:
         super().__init__(name="poolkeeper-renewal", daemon=True)
         self._rotation = Rotation(dsn, "renewal")
-        self._listens = listens
+        self._listens, self._direct = listens, direct
         self._contact = contact
         self._interval = interval
         self._idle = idle
@@ -187,15 +188,18 @@ class Renewal(threading.Thread):
         try:
             with self._bounded(conn):
                 alone = prepare(conn)
-                conn.add_notify_handler(lambda _notify: self._hint())
-                run(conn, calls.listen())
+                if (
+                    alone or self._direct
+                ):  # else it would stay with some backend, which the pooler ends when a notification comes
+                    conn.add_notify_handler(lambda _notify: self._hint())
+                    run(conn, calls.listen())
         except BaseException:
             conn.close()
             raise
         if not alone and not self._told:
             self._told = True
             _log.warning(
-                "listening leads through a connection pooler: in transaction mode nothing wakes this worker; set POOLKEEPER_DIRECT_DSN past it"
+                "listening leads through a connection pooler: nothing wakes this worker; set POOLKEEPER_DIRECT_DSN past it"
             )
         return conn, alone
 
