@@ -32,52 +32,31 @@ def asked(*sizes, every=5, start=60):
     return history
 
 
+HERE, NEW_ONLY = [Free(4, seconds(0)), NEW], [NEW]
+SOON = [Free(8, seconds(2)), NEW]
+
+
 @pytest.mark.parametrize(
-    ("due", "busy", "free", "service", "slots"),
+    ("due", "busy", "free", "slots"),
     [
-        ([Due(0, seconds(30))], 3, [NEW], 10, 3),
-        ([Due(12, seconds(30))], 4, [NEW], 10, 4),  # four slots start three each
-        (
-            [Due(13, seconds(30))],
-            4,
-            [Free(4, seconds(0)), NEW],
-            10,
-            5,
-        ),  # one that is free starts one at once, then three
-        (
-            [Due(17, seconds(27))],
-            0,
-            [Free(4, seconds(0)), NEW],
-            10,
-            6,
-        ),  # 3.7 each, and new ones 2 in what is left to them
-        (
-            [Due(17, seconds(30))],
-            0,
-            [Free(4, seconds(0)), Free(8, seconds(10)), NEW],
-            10,
-            5,
-        ),  # 4 each, one that comes 3
-        ([Due(20, seconds(10))], 0, [NEW], 10, 20),  # too late for new ones: each starts one as soon as it is there
-        (
-            [Due(20, seconds(10))],
-            0,
-            [Free(8, seconds(2)), NEW],
-            10,
-            8,
-        ),  # 1.8 each until ten, 2.5 until a new one is there
-        (
-            [Due(30, seconds(10)), Due(30, seconds(30))],
-            0,
-            [Free(8, seconds(2)), NEW],
-            10,
-            18,
-        ),  # what is due first counts
-        ([Due(10, seconds(20)), Due(90, seconds(27))], 0, [NEW], 10, 45),  # and so does what is due later
+        ([Due(0, seconds(30))], 3, NEW_ONLY, 3),
+        # four busy slots start three each; one that is free starts one at once, then three
+        ([Due(12, seconds(30))], 4, NEW_ONLY, 4),
+        ([Due(13, seconds(30))], 4, HERE, 5),
+        # 3.7 each, and new ones 2 in what is left to them; four each, and one that comes in ten seconds three
+        ([Due(17, seconds(27))], 0, HERE, 6),
+        ([Due(17, seconds(30))], 0, [Free(4, seconds(0)), Free(8, seconds(10)), NEW], 5),
+        # too late for new ones: each starts one as soon as it is there; those that come soon start 2.5 until then
+        ([Due(20, seconds(10))], 0, NEW_ONLY, 20),
+        ([Due(20, seconds(10))], 0, SOON, 8),
+        # what is due first counts, and so does what is due later
+        ([Due(30, seconds(10)), Due(30, seconds(30))], 0, SOON, 18),
+        ([Due(10, seconds(20)), Due(90, seconds(27))], 0, NEW_ONLY, 45),
     ],
 )
-def test_the_fewest_slots_that_start_what_is_due(due, busy, free, service, slots):
-    assert supply.slots(due, busy, free, seconds(service)) == slots
+def test_the_fewest_slots_that_start_what_is_due(due, busy, free, slots):
+    """Tasks of ten seconds."""
+    assert supply.slots(due, busy, free, seconds(10)) == slots
 
 
 def test_who_came_since_a_reading_is_younger_than_it():
@@ -106,7 +85,7 @@ def test_who_was_held_back_is_as_old_as_the_oldest():
 def test_what_is_starting_is_expected_a_start_up_after_it_was_asked_for():
     """O13, anti-windup: 2 pods stand; 5 were asked for 20 seconds ago, 6 more 10 seconds ago. Of 8 that start the newest 6 come in 7 s; who is overdue by 3 takes as long again."""
     history = asked(2, 2, 7, 7, 13, start=25)
-    found = supply.frees(POLICY, reading(replicas=13, ready_pods=5, starting_pods=8, busy=20), history, NOW)
+    found = supply.frees(POLICY, reading(replicas=13, ready_pods=5, starting_pods=8), 20, history, NOW)
     assert found == (Free(0, seconds(0)), Free(0, seconds(0)), Free(8, seconds(3)), Free(24, seconds(7)), NEW)
 
 
@@ -116,7 +95,7 @@ def test_what_is_starting_is_expected_a_start_up_after_it_was_asked_for():
 def test_what_has_been_starting_for_too_long_counts_as_none(start_up, counted):
     history = asked(2, 7, 7, 7, start=70)
     found = supply.frees(
-        POLICY, reading(replicas=7, ready_pods=2, starting_pods=5, start_up=seconds(start_up)), history, NOW
+        POLICY, reading(replicas=7, ready_pods=2, starting_pods=5, start_up=seconds(start_up)), 0, history, NOW
     )
     assert len(found) == 3 + counted
 
@@ -126,7 +105,7 @@ def test_who_has_just_come_takes_what_is_starting_for_as_slow_as_new_ones(watche
     """O18, O29: after a fail-over in a burst nobody knows when pods were asked for; they are not asked for once more."""
     history = History() if watched_for is None else asked(7, 7, start=watched_for)
     signals = reading(replicas=7, ready_pods=2, starting_pods=5, runnable=20, oldest_runnable=seconds(25), busy=8)
-    found = supply.frees(POLICY, signals, history, NOW)
+    found = supply.frees(POLICY, signals, 8, history, NOW)
     assert found[2:-1] == (Free(20, seconds(17)),) * counted
     if watched_for is None:
         assert decide(POLICY, signals, history, NOW).wanted <= 7
@@ -134,8 +113,8 @@ def test_who_has_just_come_takes_what_is_starting_for_as_slow_as_new_ones(watche
 
 def test_a_marked_pod_claims_again_as_soon_as_it_is_wanted_back():
     """Ten pods, of which one is stuck, two start, one is on a node that goes and two are marked."""
-    signals = reading(replicas=10, ready_pods=4, starting_pods=2, stuck_pods=1, leaving_pods=1, running=3)
-    found = supply.frees(POLICY, signals, asked(10, 10, start=70), NOW)
+    signals = reading(replicas=10, ready_pods=4, starting_pods=2, stuck_pods=1, leaving_pods=1)
+    found = supply.frees(POLICY, signals, 3, asked(10, 10, start=70), NOW)
     assert found == (Free(13, seconds(0)), Free(8, seconds(0)), NEW)
 
 

@@ -57,7 +57,7 @@ def _slots(policy: ScalingPolicy, signals: Signals, history: History, now: datet
         return busy, Want.BUSY_SLOTS, f"{busy} slots are busy and nothing waits"
     age = signals.oldest_runnable or timedelta(0)
     service = max(signals.service_time or policy.target_age, SHORTEST_SERVICE)
-    due, free = supply.dues(policy, signals, history, now), supply.frees(policy, signals, history, now)
+    due, free = supply.dues(policy, signals, history, now), supply.frees(policy, signals, busy, history, now)
     slots = supply.slots(due, busy, free, service)
     left = max(policy.target_age - age, min(policy.tick, policy.target_age))
     late = age > policy.target_age and not _waits_for_pods(signals, history, now)

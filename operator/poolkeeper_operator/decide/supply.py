@@ -56,9 +56,8 @@ def dues(policy: ScalingPolicy, signals: Signals, history: History, now: datetim
     )
 
 
-def frees(policy: ScalingPolicy, signals: Signals, history: History, now: datetime) -> tuple[Free, ...]:
-    """The slots that are free or will be, the soonest first; the last ones are those of new pods."""
-    busy = max(signals.running, signals.busy)
+def frees(policy: ScalingPolicy, signals: Signals, busy: int, history: History, now: datetime) -> tuple[Free, ...]:
+    """The slots that are free or will be beside the busy ones, the soonest first; the last are those of new pods."""
     ready = max(0, signals.ready_pods * policy.concurrency - busy)
     marked = signals.replicas - signals.ready_pods - signals.starting_pods - signals.stuck_pods - signals.leaving_pods
     coming = sorted(_starting(signals, history, now), key=lambda free: free[1])
