@@ -75,7 +75,7 @@ def play(scaler: Scaler, load: Load) -> Outcome:
     draw = random.Random(SEED)  # noqa: S311 - the same each time
     return World(
         scaler, concurrency=CONCURRENCY, start_up=sum(START_UP) / 2, takes=lambda: draw.uniform(*START_UP)
-    ).run(load, HOUR)
+    ).run(load, HOUR, overtime=HOUR / 6)
 
 
 def own() -> Own:

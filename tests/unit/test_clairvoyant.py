@@ -36,5 +36,5 @@ def test_it_costs_the_work_and_a_start_up_at_the_least():
 
 
 def test_what_comes_after_the_end_costs_nothing():
-    """It begins at 100 and is asked for at 90; of its twenty seconds ten count."""
-    assert cost([(100, 20)], until=110) <= 20
+    """It need not begin before 80, is asked for at 70, and of its hundred seconds thirty count."""
+    assert cost([(50, 100)], until=110) == 10 + 30

@@ -68,3 +68,31 @@ def test_a_lone_task_is_done_by_one_pod_that_goes_again():
     assert max(outcome.sizes) == 1
     assert outcome.sizes[-1] == 0
     assert outcome.waits[0] <= 15
+
+
+class Still:
+    """Asks for one pod, whatever it is shown."""
+
+    tick = 1.0
+
+    def size(self, _seen):
+        return 1
+
+    def first_to_go(self, _seen):
+        return set()
+
+
+def test_a_pod_takes_as_long_as_is_drawn_for_it():
+    outcome = World(Still(), concurrency=1, start_up=8.0, takes=lambda: 3.0).run([(0, 1.0)], 20)
+    assert outcome.waits == [3.0]
+    assert World(Still(), concurrency=1, start_up=8.0).run([(0, 1.0)], 20).waits == [8.0]
+
+
+@pytest.mark.parametrize(("overtime", "waits", "left"), [(0.0, [0.0], 1), (5.0, [0.0, 3.0], 0), (1.0, [0.0], 1)])
+def test_what_waits_at_the_end_may_start_in_overtime_at_no_cost(overtime, waits, left):
+    """One slot, two tasks at 8 and 9 s of a run of ten; the first one ends at 12. What comes later is no part of it."""
+    outcome = World(Still(), concurrency=1, start_up=0.0).run([(8, 4.0), (9, 1.0), (11, 1.0)], 10, overtime=overtime)
+    assert outcome.waits == pytest.approx(waits)
+    assert outcome.left == left
+    assert outcome.pod_seconds == pytest.approx(10)
+    assert len(outcome.sizes) == 10

@@ -14,9 +14,6 @@ from typing import Protocol
 STEPS = 10
 """Steps in a second: how finely time passes."""
 
-OVERTIME = 600
-"""Seconds after the end within which a task that waits may start, and is judged by its wait."""
-
 
 @dataclass
 class Pod:
@@ -95,20 +92,25 @@ class World:
         self.queue: deque[tuple[float, float]] = deque()
         self.outcome = Outcome()
 
-    def run(self, arrivals: Iterable[tuple[float, float]], until: float) -> Outcome:
-        """Play everything in small steps up to `until`, deciding every tick; what still waits then, for OVERTIME more, at no cost."""
+    def run(self, arrivals: Iterable[tuple[float, float]], until: float, *, overtime: float = 0.0) -> Outcome:
+        """Play everything in small steps up to `until`, deciding every tick.
+
+        What still waits then may start within `overtime` seconds, so that it is judged by its wait; they cost nothing, and no size is told of them.
+        """
         coming, every, last = deque(sorted(arrivals)), round(self.scaler.tick * STEPS), int(until * STEPS)
-        for step in range(last + OVERTIME * STEPS):
+        for step in range(last + int(overtime * STEPS)):
             if step >= last and not self.queue:
                 break
             now = step / STEPS
-            while coming and coming[0][0] <= min(now, until):
+            while coming and coming[0][0] <= now and step < last:
                 self.queue.append(coming.popleft())
             self._work(now)
             if step % every == 0:
                 self._decide(now)
             if step < last:
                 self.outcome.pod_seconds += (len(self.pods) + len(self.going)) / STEPS
+                if step % every == 0:
+                    self.outcome.sizes.append(self.replicas)
         self.outcome.left = len(self.queue)
         return self.outcome
 
@@ -147,4 +149,3 @@ class World:
             self.made += 1
             works_at = now + self.takes()
             self.pods.append(Pod(f"p{self.made}", now, works_at, idle_since=works_at))
-        self.outcome.sizes.append(self.replicas)
