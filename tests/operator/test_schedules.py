@@ -1,7 +1,9 @@
 """At zero pods the operator fires the slots of schedules, and their tasks start the first pod (Q34, O12)."""
 
+import time
 from typing import Any
 
+import psycopg
 import pytest
 
 from fixtures.stage import until
@@ -48,3 +50,19 @@ def test_a_schedule_that_waits_causes_no_write(stage, operator, audit):
     until(lambda: stage.run(calls.schedules())[0].due_at, what="it is counted")
     until(lambda: not stage.quiet(audit), timeout=120, what="ticks without a write")
     assert operator.metric("poolkeeper_schedule_late_seconds", namespace=stage.namespace, database="main") == 0
+
+
+def test_a_database_that_goes_while_it_is_read_leaves_nothing_behind(stage, operator):
+    """A10: the reading that was under way tells its figures before they are forgotten, not after."""
+    stage.apply(stage.db(tickInterval="1s"), stage.queue("mail"), stage.pool("mail"))
+    stage.wait_condition("workerpool", "mail", "SignalFresh", "True")
+    told = {"namespace": stage.namespace, "database": "main"}
+    until(lambda: operator.metric("poolkeeper_schedule_late_seconds", **told) == 0, what="a reading told of it")
+    with psycopg.connect(stage.database.dsn) as conn:
+        conn.execute("LOCK TABLE poolkeeper.pool IN ACCESS EXCLUSIVE MODE")
+        waiting = "SELECT count(*) FROM pg_locks AS l WHERE NOT l.granted AND l.relation = 'poolkeeper.pool'::regclass"
+        until(lambda: conn.execute(waiting).fetchone() != (0,), what="a reading waits")
+        stage.kubectl("delete", "database", "main", "--wait=false")
+        time.sleep(1)  # it is being let go; nothing tells of that
+    time.sleep(2)  # the reading that waited has ended, or was ended
+    assert "poolkeeper_schedule_late_seconds{" not in operator.fetch("/metrics")[1]
