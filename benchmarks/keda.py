@@ -27,7 +27,7 @@ from benchmarks.ground import Ground, ground
 from benchmarks.ladder import POLLS, Setting
 from benchmarks.peers import Peer
 from fixtures.stage import TEMPLATE, Operator, until
-from lab import build, keda
+from lab import build, keda, network
 from lab.audit import Write
 
 BURST, TOP = 500, 100
@@ -99,7 +99,8 @@ def _is_ready(scaled: dict[str, Any]) -> bool:
 
 @contextmanager
 def _beside() -> Iterator[tuple[Beside, Operator]]:
-    build.ensure([build.KEDA])  # not while a cluster waits for it
+    build.ensure([build.KUBERNETES, build.KEDA])  # not while a cluster waits for it, and while there is a network
+    network.go_apart()
     with ground() as place, tempfile.TemporaryDirectory() as folder:
         dsn = place.stage.database.dsn
         with psycopg.connect(dsn, autocommit=True) as conn:

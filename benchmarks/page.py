@@ -63,11 +63,10 @@ def tables(result: dict[str, Any]) -> str:
 
 
 def keda_tables(result: dict[str, Any]) -> str:
-    """The generated part about KEDA: a table for each figure, a row for each side. `note` of a result tells what is not as it should be."""
+    """The generated part about KEDA: a table for each figure, a row for each side."""
     about = result["about"]
     lines = [
         f"`{about['command']}`, commit {about['commit'][:10]}, {about['at'][:10]}, {about['machine']}, Python {about['python']}.",
-        *(["", about["note"]] if "note" in about else []),
         "",
         "| figure | what | got | must | reached |",
         "| --- | --- | --- | --- | --- |",

@@ -2,7 +2,7 @@
 
 Guarantees that they are the ones of the pinned module and end with the thread that started them. They have the administrator's identity, no limits
 of memory or processor, and no admission webhook; their other settings are those of KEDA's own manifests. The API server finds the adapter
-on loopback, by a Service of type ExternalName. The adapter's page of metrics listens on every address: use a network namespace.
+on loopback, by a Service of type ExternalName. The adapter's page of metrics listens on every address: network.go_apart first.
 """
 
 import base64

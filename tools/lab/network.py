@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -128,6 +129,20 @@ def require_local(address: str) -> None:
         raise LabError(
             f"{address} is not an address of this machine (ip route get says {found}); nothing was sent to it"
         )
+
+
+def go_apart() -> None:
+    """Return where loopback is the only network, for programs that listen on every address; this command is run anew in a namespace of its own.
+
+    What is started before is not seen from there. Raises LabError where the machine does not allow it.
+    """
+    if {name for _, name in socket.if_nameindex()} == {"lo"}:
+        return
+    apart = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    tried = subprocess.run([*apart, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise LabError(f"no network namespace of its own: {tried.stderr.strip()}; run it as root: sudo unshare --net …")
+    os.execvp(apart[0], [*apart, sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - the command that was given
 
 
 def free_ports(count: int, addresses: Sequence[str] = ("127.0.0.1",)) -> list[int]:
