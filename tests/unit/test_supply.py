@@ -1,5 +1,6 @@
 """Slots for what is due: those that there are, those that are starting, and new ones (O13), by hand and with numbers that can be followed."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,11 +8,13 @@ import pytest
 from poolkeeper_operator.decide import supply
 from poolkeeper_operator.decide.history import MAX_WAITED, History, Waited
 from poolkeeper_operator.decide.scaling import decide
-from poolkeeper_operator.decide.signals import ScalingPolicy, Signals
+from poolkeeper_operator.decide.signals import ScalingPolicy, Signals, StepPolicy
 from poolkeeper_operator.decide.supply import Due, Free
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 POLICY = ScalingPolicy(maximum=100, concurrency=4)
+FIVE = {"replicas": 5, "ready_pods": 5, "busy_pods": 5, "service_time": timedelta(seconds=1)}
+SLOW = {"start_up": timedelta(seconds=40), "service_time": timedelta(seconds=60)}
 NEW = Free(None, timedelta(seconds=17))
 
 
@@ -116,6 +119,34 @@ def test_a_marked_pod_claims_again_as_soon_as_it_is_wanted_back():
     signals = reading(replicas=10, ready_pods=4, starting_pods=2, stuck_pods=1, leaving_pods=1)
     found = supply.frees(POLICY, signals, 3, asked(10, 10, start=70), NOW)
     assert found == (Free(13, seconds(0)), Free(8, seconds(0)), NEW)
+
+
+def test_what_came_lately_is_not_asked_for_as_if_it_were_old():
+    """O13: the same 400 tasks of a second, most of which came in the last five seconds, beside twenty busy slots."""
+    history = History()
+    for ago, waiting in ((10, 100), (5, 100)):
+        at = NOW - seconds(ago)
+        signals = reading(read_at=at, runnable=waiting, oldest_runnable=seconds(14 - ago), busy=20, **FIVE)
+        history = decide(POLICY, signals, history, at).history
+    signals = reading(runnable=400, oldest_runnable=seconds(14), busy=20, **FIVE)
+    assert len(history.waited) == 2, "as long as a task of theirs may wait in time"
+    forgetful = replace(history, waited=())
+    assert decide(POLICY, signals, history, NOW).wanted < decide(POLICY, signals, forgetful, NOW).wanted
+
+
+def test_a_slow_start_is_remembered_longer_than_any_window():
+    """O13: pods that take forty seconds were asked for 70 seconds ago; nothing else asks for a memory of more than 15."""
+    at_once = StepPolicy(window=seconds(0))
+    policy = replace(POLICY, up=at_once, down=at_once)
+    history, starting = History(), 0
+    for ago in range(200, 0, -5):
+        at = NOW - seconds(ago)
+        waiting = {"runnable": 40, "oldest_runnable": seconds(70 - ago)} if ago <= 70 else {"busy": 4}
+        signals = reading(read_at=at, replicas=1 + starting, ready_pods=1, starting_pods=starting, **SLOW | waiting)
+        decision = decide(policy, signals, history, at)
+        history, starting = decision.history, decision.applied - 1
+    signals = reading(runnable=40, replicas=1 + starting, ready_pods=1, starting_pods=starting, **SLOW)
+    assert [free.slots for free in supply.frees(policy, signals, 4, history, NOW)[2:-1]] == [4 * starting]
 
 
 def test_what_waited_is_remembered_for_as_long_as_it_may_wait_and_is_bounded():
