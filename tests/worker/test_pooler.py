@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
@@ -150,6 +151,11 @@ def test_a_pooler_that_nobody_told_of_is_noticed_and_causes_no_errors(own_stage:
         workers = [stage.worker().ready() for _ in range(4)]
         stage.submit_many("t.count", list(range(1000)))
         eventually(lambda: stage.states() == {"succeeded": 1000}, "all are done", 120)
+        for _ in range(
+            20
+        ):  # a backend that listened for somebody would tell them to the pooler, which has nobody to tell
+            ask(server, "SELECT poolkeeper.wake()")
+            time.sleep(0.1)
         found = complaints(server, pooler, workers)
         for words in (
             "is in between; set POOLKEEPER_POOLER=transaction",
@@ -159,7 +165,6 @@ def test_a_pooler_that_nobody_told_of_is_noticed_and_causes_no_errors(own_stage:
             assert len(told) == len(workers), found
             found = [line for line in found if words not in line]
         assert found == []
-        assert ask(server, "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%%'") == 0
 
 
 def test_a_pooler_that_refuses_what_a_worker_asks_for_is_named_with_the_remedy(own_stage: Stage) -> None:

@@ -188,9 +188,8 @@ class Renewal(threading.Thread):
         try:
             with self._bounded(conn):
                 alone = prepare(conn)
-                if (
-                    alone or self._direct
-                ):  # else it would stay with some backend, which the pooler ends when a notification comes
+                # else it would stay with some backend, which the pooler ends when a notification comes
+                if alone or self._direct:
                     conn.add_notify_handler(lambda _notify: self._hint())
                     run(conn, calls.listen())
         except BaseException:
